@@ -108,8 +108,7 @@ static uint64_t segments_bytes(uint64_t rows, bool documents)
     return documents ? zinf_align_up(rows * sizeof(int32_t), TAKE_ALIGN) : 0;
 }
 
-/* Where in a chunk's what is handed over begins. */
-static uint64_t handed_at(const struct zinf_carried *c, uint64_t width)
+uint64_t zinf_carried_rows(const struct zinf_carried *c, uint64_t width)
 {
     return own_bytes(c, width) + source_bytes(c, width) + segments_bytes(c->rows, c->documents) +
            segments_bytes(c->source_rows, c->source_documents);
@@ -117,7 +116,7 @@ static uint64_t handed_at(const struct zinf_carried *c, uint64_t width)
 
 uint64_t zinf_carried_stride(const struct zinf_carried *c, uint64_t width)
 {
-    return zinf_align_up(handed_at(c, width) + c->handed, ZINF_MEMORY_ALIGN);
+    return zinf_align_up(zinf_carried_rows(c, width) + c->handed, ZINF_MEMORY_ALIGN);
 }
 
 /* Rows of a chunk, of the stage's sequence, also where the stage makes something of samples. */
@@ -222,9 +221,8 @@ void *frame_handed(struct zinf_frame *f, uint64_t bytes, int64_t row)
 {
     f->handed_bytes = bytes;
     const struct zinf_carried carried = carried_of(f, false);
-    const uint64_t width = frame_width(f);
-    return f->carried ? (char *)f->carried + carried_at(f, row, false) + handed_at(&carried, width)
-                      : NULL;
+    const uint64_t rows = zinf_carried_rows(&carried, frame_width(f));
+    return f->carried ? (char *)f->carried + carried_at(f, row, false) + rows : NULL;
 }
 
 float *frame_d_handed(struct zinf_frame *f, uint64_t bytes, int64_t row)

@@ -132,7 +132,8 @@ uint64_t zinf_value_gradient_bytes(const struct zinf_compute *c, const struct zi
 /* The layout of what a stage carries of one chunk: row_elems numbers for each of its rows, behind
  * them source_elems numbers for each row of another sequence, then, if there are `documents`, the
  * segment of each row, those of the other sequence, and `handed` bytes for the chunk as a whole.
- * zinf_carried_stride: bytes from one chunk to the next, if a number has width bytes.
+ * zinf_carried_rows: bytes in front of these, if a number has width bytes; zinf_carried_stride:
+ * from one chunk to the next.
  */
 struct zinf_carried {
     uint64_t rows, row_elems;
@@ -140,6 +141,7 @@ struct zinf_carried {
     bool documents, source_documents;
     uint64_t handed;
 };
+uint64_t zinf_carried_rows(const struct zinf_carried *c, uint64_t width);
 uint64_t zinf_carried_stride(const struct zinf_carried *c, uint64_t width);
 
 /* Memory from which a call takes pieces in order; each piece is aligned to 256 bytes. */

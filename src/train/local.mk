@@ -92,7 +92,8 @@ program_tests += tests/train/train_seats_test
 script_tests += tests/ranks/seats_test.sh
 script_tests += tests/ranks/tensor_test.sh tests/ranks/context_test.sh tests/ranks/gdgpt_test.sh \
 	tests/ranks/gpus_test.sh tests/ranks/tensor_kinds_test.sh tests/ranks/tensor_tasks_test.sh tests/ranks/product_test.sh \
-	tests/ranks/context_kinds_test.sh tests/ranks/context_encoders_test.sh tests/ranks/context_classes_test.sh \
+	tests/ranks/context_kinds_test.sh tests/ranks/drawn_chunks_test.sh tests/ranks/drawn_chunks_long_test.sh \
+	tests/ranks/context_encoders_test.sh tests/ranks/context_classes_test.sh \
 	tests/ranks/mesh_texts_test.sh
 
 # Two ranks against PyTorch's.

@@ -189,6 +189,19 @@ for n in 2 4; do
         exit bytes != wanted }'
     verdict $? "bring together what the formula says"
 done
+# Of a model with attention beside a mixer in each layer: what ranks bring together grows with the
+# sequence, and a state that one of them hands over does not.
+sed 's/\("max_position_embeddings"\): [0-9]*/\1: 8192/' "$SRCDIR/tests/fixtures/falcon_h1_a/config.json" >mixer.json
+of_length() { # tokens
+    run 0 "$zinf" estimate --model mixer.json --config config.json --seq-len "$1" --micro-batch 1 \
+        --machine 4090,ram=64G --ranks 2 --context-parallel 2 --json && top context_bytes
+}
+short=$(of_length 2048) && long=$(of_length 4096)
+awk -v short="$short" -v long="$long" 'BEGIN {
+    # Three layers, two heads of six; the last layer has its keys and values still in backward.
+    wanted = 2048 * 2 * 2 * 6 * (5 * 2 + 3 * 4) / 2; print "# " (long - short) / wanted
+    exit long - short != wanted }'
+verdict $? "without keys beside a mixer's state"
 check "says so" run 0 "$zinf" estimate --model model/config.json --config config.json --seq-len 512 \
     --micro-batch 4 --machine 4090,ram=64G --ranks 2 --context-parallel 2
 check "in words" says "2 ranks share each sequence"

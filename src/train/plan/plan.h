@@ -32,6 +32,10 @@
 #define CARRIED_SLOTS 3   /* device buffers for groups of chunks of keys and values */
 #define EXCHANGED 2       /* host buffers for chunks of all ranks that go between drives */
 
+/* The same where chunks' gradients of keys and values come and go: with three, a read that could
+ * begin waits for a buffer that is being written. */
+#define MORE_X_STAGINGS 5
+
 /* How much of each kind the memory budgets have room for. */
 struct amounts {
     int look_ahead; /* of each size, parameter slots on the device less one */
@@ -40,6 +44,7 @@ struct amounts {
     int ahead;
     int grad_slots;  /* gradients on the device */
     int state_slots; /* sub-groups under way */
+    int x_stagings;  /* values on their way between device and drive */
     /* stages, counted from the last, that keep their activations instead of recomputing them */
     int n_kept;
     int n_own; /* units with a device slot of their own, in the order of walk's own_order */
@@ -78,6 +83,7 @@ struct variant {
     bool updates_codes;  /* updates write 8-bit images of trained units on the drive */
     enum packing packs;  /* what is packed on the drive */
     int ahead;           /* the largest amounts.ahead */
+    bool more_staging;   /* RAM first takes MORE_X_STAGINGS buffers for values on their way */
     int host_grads_part; /* the host budget first takes the gradients of one layer in this many */
     int device_grads;    /* quarters of the gradient sums that the device budget takes */
     int device_states;   /* quarters of the optimizer state that the device budget takes */
@@ -234,6 +240,11 @@ static inline enum zinf_tier carried_tier(const struct plan *p)
 {
     return p->carried_near ? ZINF_TIER_HOST : p->x_tier;
 }
+/* Whether groups pass through host buffers between device and drive. */
+static inline bool plan_streams_carried(const struct plan *p)
+{
+    return carried_groups(p) > 1 && carried_tier(p) == ZINF_TIER_DRIVE && device_is_far(p->setup);
+}
 /* Whether ranks of a sequence exchange keys and values that do not live on the device. */
 static inline bool plan_shares_homes(const struct plan *p)
 {
@@ -302,7 +313,7 @@ static inline uint32_t carried_first(const struct plan *p, uint32_t stage, int64
 /* The first group that is read while a chunk's carried data is computed. */
 static inline uint32_t carried_needs(const struct plan *p, uint32_t stage, int64_t chunk)
 {
-    const int64_t back = p->setup->walk.stages[stage].hands_over && chunk;
+    const int64_t back = p->setup->walk.stages[stage].handed && chunk;
     return (uint32_t)((chunk - back) / carried_span(p));
 }
 /* The last chunk that reads a group; the backward pass reads the group first with this chunk. */

@@ -81,6 +81,7 @@ static void choose_least(struct plan *p, struct amounts *c)
     c->ahead = p->variant.ahead;
     c->grad_slots = p->setup->grad_tier == ZINF_TIER_DEVICE && !goes_together(p) ? 1 : 2;
     c->state_slots = 3;
+    c->x_stagings = p->variant.more_staging ? MORE_X_STAGINGS : X_STAGINGS;
     while (c->state_slots > 1 && !plan_fits(p, c))
         c->state_slots--;
     while (c->ahead && !plan_fits(p, c))
@@ -156,6 +157,13 @@ static void choose_tables(struct plan *p, struct amounts *c)
         *c = with_tables;
 }
 
+/* Groups of chunks between device and drive: in backward they go both ways at once. */
+static void choose_stagings(struct plan *p, struct amounts *c)
+{
+    if (plan_streams_carried(p))
+        grow(p, c, &c->x_stagings, MORE_X_STAGINGS);
+}
+
 /* RAM is filled with what spares the drive most; what is left becomes depth. State that outlives
  * the process stays on the drive. */
 static void fill_host(struct plan *p, struct amounts *c)
@@ -180,6 +188,7 @@ static void fill_host(struct plan *p, struct amounts *c)
     if (trains(p->setup) && p->setup->generations == 2 &&
         !p->travel.reach[BY_CPU][ON_DEVICE]) /* else who computes is who updates */
         choose_pairs(p, c, layers);
+    choose_stagings(p, c);
     if (way_has_tile(p->waypoints)) {
         plan_set_places(p, c);
         int groups = plan_n_tile_groups(p);
@@ -198,6 +207,7 @@ static void choose_host(struct plan *p, struct amounts *c)
     if (p->setup->fills)
         fill_host(p, c);
     p->filling = false;
+    choose_stagings(p, c);
 }
 
 /* Quantised weights become numbers once for all micro-batches of a layer, or for the two passes

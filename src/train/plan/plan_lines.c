@@ -295,7 +295,7 @@ static uint64_t met_bytes(const struct plan *p)
     const struct walk *w = &p->setup->walk;
     const bool shares = tensor_axis(p->setup)->world > 1;
     const bool hands = context_axis(p->setup)->world > 1 && w->in_order;
-    const uint64_t handed = hands ? most_of(w->carried[0], w->d_handed) : 0;
+    const uint64_t handed = hands ? most_of(w->handed, w->d_handed) : 0;
     return device_is_far(p->setup) ? most_of(shares ? w->shared : 0, handed) : 0;
 }
 
@@ -315,7 +315,7 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
         {"values between ranks on their way", shared_keys_bytes(p) ? "--seq-len" : "zinf.mesh.pipe",
          2 * s->border, &at->h_border},
         {"activations on their way", "zinf.activation_device",
-         values ? X_STAGINGS * plan_value_staging_bytes(p) : 0, &at->h_x_staging},
+         values ? (uint64_t)c->x_stagings * plan_value_staging_bytes(p) : 0, &at->h_x_staging},
         {"keys and values between ranks", "zinf.sequence_chunk",
          EXCHANGED * plan_exchanged_bytes(p), &at->h_exchanged},
         {"parameter staging", "zinf.look_ahead",

@@ -11,7 +11,7 @@
 
 #define CLEARLY 0.98  /* of the time of the best so far */
 #define AT_ALL 0.995  /* the same where not being slower is the point */
-#define IF_ANY 1      /* where it moves fewer bytes, by however little that is shorter */
+#define IF_ANY 1      /* where it moves fewer bytes or waits less, by however little */
 #define SOMEWHAT 0.99 /* and of what takes more memory elsewhere */
 #define ANYWAY 1e9    /* and of what is asked for */
 #define HALF 4        /* steps of a quarter of an octave */
@@ -391,6 +391,17 @@ static void try_ahead(struct search *s)
         try_for(s, other, AT_ALL, "reading further ahead");
 }
 
+/* Reads of groups of chunks that do not wait for writes, for some of RAM. */
+static void try_more_staging(struct search *s)
+{
+    struct variant other = s->best;
+    const struct plan *plan = s->setup->n_chunks > 1 ? best_plan(s) : NULL;
+    other.more_staging = true;
+    if (plan && plan_streams_carried(plan) && plan->amounts.x_stagings < MORE_X_STAGINGS &&
+        waits_somewhere(s))
+        try_for(s, other, IF_ANY, "more values on their way to and from the drive");
+}
+
 /* Whether updates write parameters to a drive that come back as codes, or could: not those that
  * ranks share. */
 static bool may_update_codes(const struct search *s)
@@ -488,6 +499,7 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
         try_fewer_bytes(&s);
         try_codes(&s);
         try_ahead(&s);
+        try_more_staging(&s);
     } else if (!is_piped(setup)) {
         try_fewer_bytes(&s);
         try_codes(&s);

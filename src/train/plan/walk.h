@@ -35,14 +35,13 @@ struct walk_stage {
     uint64_t cache_at[ZINF_CACHES], cache_bytes, cache_before;
     /* For sequences in chunks: bytes that it carries of a chunk to others, such as keys and values,
      * and bytes of the gradient with respect to those of rows. carried_reach: how many rows back a
-     * row looks; 0: to the first. hands_over: a chunk needs a state that the chunk before it hands
-     * over. */
+     * row looks; 0: to the first. handed: bytes of the state that a chunk hands over to the next
+     * one, handed_at bytes into what is carried of the chunk; d_handed: of its gradient. */
     uint64_t carried[2];
     int64_t carried_reach;
-    bool hands_over;
-    uint64_t d_handed; /* bytes of the gradient with respect to that state */
-    bool keys_first;   /* its rows look ahead: keys of all chunks are computed first */
-    bool in_order;     /* context parallelism: its chunks are computed one after the other */
+    uint64_t handed, handed_at, d_handed;
+    bool keys_first; /* its rows look ahead: keys of all chunks are computed first */
+    bool in_order;   /* context parallelism: its chunks are computed one after the other */
 };
 struct walk_value {
     uint64_t bytes; /* of one micro-batch, aligned */
@@ -129,7 +128,7 @@ struct walk {
     uint64_t workspace, outside;
     uint64_t shared; /* tensor parallelism: the most that ranks gather at once */
     uint64_t cache_bytes, largest_cache;   /* of the caches of all stages; of the largest one */
-    uint64_t carried[2], d_handed;         /* the most of any stage; d_handed: two gradients */
+    uint64_t carried[2], handed, d_handed; /* the most of any stage; d_handed: two gradients */
     bool hands_over, keys_first, in_order; /* whether this is so for any stage */
     double flops;                          /* of the forward pass of one micro-batch */
 };

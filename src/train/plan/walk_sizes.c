@@ -86,12 +86,14 @@ static void measure_carried(struct walk *w, const struct zinf_compute *c, uint32
                                    .source_documents = size->source_documents,
                                    .handed = size->handed_bytes};
     info->carried[0] = zinf_carried_stride(&carried, zinf_dtype_bytes(c->dtype));
+    info->handed_at = zinf_carried_rows(&carried, zinf_dtype_bytes(c->dtype));
+    info->handed = carried.handed;
     carried.documents = carried.source_documents = false; /* these have no gradient, */
     carried.handed = 0;                                   /* and that of this is elsewhere */
     info->carried[1] = zinf_carried_stride(&carried, sizeof(float));
     info->carried_reach = size->carried_reach;
-    info->hands_over = size->handed_bytes > 0;
-    w->hands_over |= info->hands_over;
+    w->hands_over |= info->handed > 0;
+    w->handed = most(w->handed, info->handed);
     info->in_order = c->chunk.parts > 1 && size->follows;
     w->in_order |= info->in_order;
     for (int i = 0; i < 2; i++)

@@ -245,7 +245,8 @@ static struct zinf_operand handed_at(struct emitter *e, uint32_t s, int64_t firs
     }
     const int64_t chunk = how.takes ? low - (low > 0) : high;
     const int64_t place = zinf_chunk_place(chunk, setup->n_chunks, setup->n_parts);
-    return zinf_beyond(slot_of(e, s, first, false, uses), (uint64_t)place * info->carried[0]);
+    return zinf_beyond(slot_of(e, s, first, false, uses),
+                       (uint64_t)place * info->carried[0] + info->handed_at);
 }
 
 void emit_hand(struct emitter *e, uint32_t s, int64_t first, struct handing how)
@@ -274,7 +275,7 @@ void emit_hand(struct emitter *e, uint32_t s, int64_t first, struct handing how)
                          .visit = how.takes,
                          .at = &at,
                          .n_at = 1,
-                         .bytes = how.gradient ? info->d_handed : info->carried[0]};
+                         .bytes = how.gradient ? info->d_handed : info->handed};
     e->micro = (int16_t)first;
     if (context_axis(e->p->setup)->world > 1)
         emit(e, &op, &uses);

@@ -115,7 +115,7 @@ static void make_pools(struct emitter *e)
     pool(e, "activations kept for backward", device_at(p, p->at.d_kept_always), e->walk->kept_most,
          KEPT_SLOTS, true, &e->kept.pool);
     pool(e, "activations on their way", host_at(p, p->at.h_x_staging), plan_value_staging_bytes(p),
-         X_STAGINGS, true, &e->x_staging);
+         p->amounts.x_stagings, true, &e->x_staging);
     pool(e, "keys and values between ranks", host_at(p, p->at.h_exchanged), plan_exchanged_bytes(p),
          EXCHANGED, true, &e->exchanged);
     pool(e, "keys and values at hand", device_at(p, p->at.d_cache), e->walk->largest_cache,

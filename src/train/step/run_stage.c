@@ -149,7 +149,7 @@ static void find_carried(const struct plan *p, const struct zinf_op *op, bool ba
         f->carried = zinf_address(&op->at[n_at - n]);
     if (n > 1)
         f->d_carried = zinf_address(&op->at[n_at - 1]);
-    if (back && info->hands_over)
+    if (back && info->handed)
         f->d_handed = (float *)(void *)device_at(p, p->at.d_handed);
     f->carried_elems = info->size[ZINF_PASS_FORWARD].carried_elems;
     f->source_elems = info->size[ZINF_PASS_FORWARD].source_elems;
