@@ -389,7 +389,7 @@ struct zinf_device_ops {
     uint64_t (*pageable_copies)(const struct zinf_device *device);
 
     /* For devices with several algorithms for a product; these calls come in this order. NULL:
-     * there is one. Until products_collect is called with NULL, matmul_workspace adds each product
+     * there is one. Until products_note is called with NULL, matmul_workspace adds each product
      * to list once. */
     void (*products_note)(struct zinf_device *device, struct zinf_products *list);
     /* Times the algorithms of each product without a choice and chooses the fastest. The queue has

@@ -130,8 +130,8 @@ struct zinf_home {
      * tensors of a model folder, from which the unit is made. */
     bool in_files;
     zinf_extent files;
-    /* 2: parameters and state exist twice, so that an update can be taken back. It must be 1 on
-     * DEVICE. */
+    /* 2: parameters and state exist twice, so that an update can be taken back; parameters on
+     * DEVICE and overwritten ones exist once all the same (zinf_home_copies). */
     uint8_t generations;
     /* State is on HOST and packed: each sub-group has room in RAM for the first bytes of its packed
      * state, the head. The rest lies on the drive. Such state has one generation. */
