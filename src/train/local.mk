@@ -31,6 +31,7 @@ libcore_la_SOURCES += src/train/plan/plan_print.c src/train/plan/plan_operations
 	src/train/run/run_ranks.c src/train/run/run_seats.c src/train/run/run_steps_ranks.c \
 	src/train/save/durable_ranks.c
 program_tests += tests/train/train_net_test tests/train/tensor_bytes_test
+program_tests += tests/train/rule_work_test
 script_tests += tests/ranks/matrices_test.sh tests/ranks/ranks_test.sh tests/ranks/pipeline_test.sh
 
 # A frozen base.

@@ -45,7 +45,9 @@ enum op_cost {
  *   DEVICE_COPY           DEVICE: at[0] <- at[1], bytes
  *   SQUARES               DEVICE: at[0] partial sums of squares <- at[1] the unit's gradient
  *   NORM_PART             at[0] the unit's gradient, or with arg 1 the result of SQUARES
- *   UPDATE, DEVICE_UPDATE by the CPU, or by a device with memory of its own: at[0] state in, at[1]
+ *   UPDATE, MATRIX_UPDATE, DEVICE_UPDATE
+ *                         by the CPU, of matrices by itself because its time is another, or by a
+ *                         device with memory of its own: at[0] state in, at[1]
  *                         state out, at[2] param in, at[3] param out, at[4] gradient, at[5] the
  *                         packed copy of the parameters if there is one; arg: the sub-group
  *   CHOOSE                HOST: at[0] which rows have chosen which visit of the stage <- at[1] the
@@ -98,6 +100,7 @@ enum op_cost {
     ROW(OP_SQUARES, "squares", run_squares, COST_DEVICE_MEMORY)                                    \
     ROW(OP_NORM_PART, "gradient norm", run_norm, COST_OPTIMIZER)                                   \
     ROW(OP_UPDATE, "update", trainer_update, COST_OPTIMIZER)                                       \
+    ROW(OP_MATRIX_UPDATE, "update", trainer_update, COST_OPTIMIZER)                                \
     ROW(OP_DEVICE_UPDATE, "device update", trainer_update, COST_DEVICE_MEMORY)                     \
     ROW(OP_CHOOSE, "choose", run_choose, COST_HOST_ADD)                                            \
     ROW(OP_GATHER, "gather", run_gather, COST_GATHER)                                              \
@@ -177,6 +180,11 @@ static inline enum zinf_pass kind_pass(int kind)
     return (enum zinf_pass)((kind - OP_STAGES) % ZINF_PASSES);
 }
 #define MAX_STAGE_SORTS ((ZINF_RATE_KINDS - OP_STAGES) / ZINF_PASSES)
+
+static inline bool op_updates(int kind)
+{
+    return kind == OP_UPDATE || kind == OP_MATRIX_UPDATE || kind == OP_DEVICE_UPDATE;
+}
 
 /* op.c */
 const char *op_kind_name(int kind);

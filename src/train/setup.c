@@ -625,7 +625,7 @@ void setup_fini(struct setup *s)
     free(s->state_bytes);
     free(s->head_bytes);
     free(s->param_head_bytes);
-    free(s->group_flops);
+    free(s->group_work);
     free(s->state_shares);
     *s = (struct setup){0};
 }

@@ -180,7 +180,7 @@ struct setup {
     uint64_t *head_bytes;          /* [n_groups]: room that packed state takes in RAM */
     uint64_t *param_head_bytes;    /* [n_groups]: room that packed parameters take in RAM */
     double *state_shares;          /* [n_groups]: estimated size of packed state as a fraction */
-    double *group_flops; /* [n_groups]: flops of an update's products, the mean of the ranks */
+    struct rule_work *group_work;  /* [n_groups]: of an update's matrices, the mean of the ranks */
     double bytes_a_flop; /* bytes that an update moves in the time of one of these flops */
     uint64_t packable_bytes[ZINF_PACKABLES]; /* bytes of the largest packed slot of each kind */
     uint64_t frozen_packable_bytes;          /* the same for frozen parameters */
@@ -232,6 +232,8 @@ bool setup_lists_products(const struct setup *s);
 struct zinf_pace setup_pace(const struct setup *s);
 /* Bytes of state that an update moves in the time of one flop of its products. */
 double setup_bytes_a_flop(const struct setup *s);
+/* Bytes that an update moves in the time of a sub-group's work on matrices (group_work). */
+double setup_matrix_bytes(const struct setup *s, uint32_t group);
 
 static inline bool trains(const struct setup *s)
 {

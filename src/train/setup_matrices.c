@@ -82,7 +82,7 @@ static double flops_of(const struct deal *d, uint32_t tensor, uint64_t first, ui
     for (uint32_t p = 0; of && p < t->n_pieces; p++) {
         const uint64_t at = t->pieces[p].rows.flat_first * t->cols;
         if (at >= first && at < end)
-            flops += of->rule->matrix_flops(of, t, &t->pieces[p]);
+            flops += of->rule->matrix_work(of, t, &t->pieces[p]).flops;
     }
     return flops;
 }

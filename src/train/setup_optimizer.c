@@ -197,17 +197,21 @@ static uint64_t head_bytes(const struct setup *s, double share, uint64_t plain)
 }
 
 /* Ranks have other matrices of each unit, and of all units about as many: so they plan alike. */
-static double group_flops(const struct setup *s, uint32_t group)
+static struct rule_work group_work(const struct setup *s, uint32_t group)
 {
-    const uint32_t u = s->layout.groups[group].unit;
-    double flops = 0;
+    const uint32_t u = s->layout.groups[group].unit, world = data_axis(s)->world;
+    struct rule_work all = {0, 0, 0};
     for (uint32_t i = 0; i < s->graph->units[u].n_tensors; i++) {
         const struct optimizer *of = setup_optimizer_of(s, u, i);
         const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
-        for (uint32_t k = 0; of->rule->matrix_flops && k < t->n_pieces; k++)
-            flops += of->rule->matrix_flops(of, t, &t->pieces[k]);
+        for (uint32_t k = 0; of->rule->matrix_work && k < t->n_pieces; k++) {
+            const struct rule_work one = of->rule->matrix_work(of, t, &t->pieces[k]);
+            all.flops += one.flops / world;
+            all.bytes += one.bytes / world;
+            all.loops += one.loops / world;
+        }
     }
-    return flops / data_axis(s)->world;
+    return all;
 }
 
 int setup_state_bytes(struct setup *s)
@@ -218,9 +222,9 @@ int setup_state_bytes(struct setup *s)
     s->state_shares = calloc(s->layout.n_groups + 1, sizeof *s->state_shares);
     s->head_bytes = calloc(s->layout.n_groups + 1, sizeof *s->head_bytes);
     s->param_head_bytes = calloc(s->layout.n_groups + 1, sizeof *s->param_head_bytes);
-    s->group_flops = calloc(s->layout.n_groups + 1, sizeof *s->group_flops);
+    s->group_work = calloc(s->layout.n_groups + 1, sizeof *s->group_work);
     if (!s->state_bytes || !s->state_shares || !s->head_bytes || !s->param_head_bytes ||
-        !s->group_flops)
+        !s->group_work)
         return zinf_fail(-ENOMEM, "no memory for %u sub-groups", s->layout.n_groups);
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
         const bool trained = unit_trains(s, s->layout.groups[g].unit);
@@ -228,7 +232,7 @@ int setup_state_bytes(struct setup *s)
         s->state_shares[g] = trained ? rule_state_share(s, g) : 1;
         s->head_bytes[g] = head_bytes(s, s->state_shares[g], s->state_bytes[g]);
         s->param_head_bytes[g] = head_bytes(s, rule_param_share(s), setup_group_param_bytes(s, g));
-        s->group_flops[g] = trained ? group_flops(s, g) : 0;
+        s->group_work[g] = trained ? group_work(s, g) : (struct rule_work){0, 0, 0};
         if (trained)
             find_packable(s, g);
         else

@@ -48,10 +48,10 @@ static void begin(struct zinf_trainer *t, struct zinf_device *device)
     memset(t, 0, sizeof *t);
     *device = (struct zinf_device){.host_addressable = true, .n_threads = 2};
     static struct zinf_home home;
-    static double no_products;
+    static struct rule_work no_products;
     t->plan.setup = &t->setup;
     t->plan.homes = &home;
-    t->setup.group_flops = &no_products;
+    t->setup.group_work = &no_products;
     t->setup.device = device;
     t->plan.schedule = SCHEDULE_PREFETCH;
     t->n_calibrated = 2;
@@ -94,6 +94,29 @@ static void test_what_a_step_weighs(void)
     check_rates(&t, 2 * pow(2, 0.4), 2 * pow(2, 0.4));
     step(&t, 1000, 1000);
     check_rates(&t, 2 * pow(8, 0.4), 2 * pow(8, 0.4));
+    zinf_program_fini(&t.plan.gradients);
+}
+
+/* What updates of matrices take for their work says nothing of the others, and the reverse. */
+static void test_matrices_have_a_rate_of_their_own(void)
+{
+    const struct zinf_op update = {.kind = OP_MATRIX_UPDATE, .bytes = BYTES};
+    struct zinf_trainer t;
+    struct zinf_device device;
+    struct rule_work work = {.flops = 4e8, .bytes = 5e7, .loops = 1e8};
+    begin(&t, &device);
+    t.setup.group_work = &work;
+    t.setup.bytes_a_flop = 0.1;
+    t.setup.walk.whole = WALK_NONE;
+    CHECK(near(plan_work(&t.plan, &update), 2.0 * BYTES));
+    CHECK(near(plan_work(&t.plan, &t.plan.gradients.ops[1]), BYTES));
+    trainer_measure_begin(&t);
+    trainer_measured(&t, &t.plan.gradients.ops[0], 1);
+    trainer_measured(&t, &t.plan.gradients.ops[1], 2);
+    trainer_measured(&t, &update, 3);
+    trainer_measure_end(&t);
+    check_rates(&t, 1, 2);
+    CHECK(near(t.plan.rates.seconds[OP_MATRIX_UPDATE] * 2 * BYTES, 3));
     zinf_program_fini(&t.plan.gradients);
 }
 
@@ -218,6 +241,7 @@ int main(void)
 {
     TAP_RUN(test_a_step_as_simulated_changes_nothing);
     TAP_RUN(test_what_a_step_weighs);
+    TAP_RUN(test_matrices_have_a_rate_of_their_own);
     TAP_RUN(test_what_passes_between_operations);
     TAP_RUN(test_a_drive_that_varies);
     TAP_RUN(test_one_rank_is_enough);

@@ -131,7 +131,7 @@ static void check_owners(const struct setup *s, uint32_t world, const char *what
         for (uint32_t i = 0; i < s->graph->units[u].n_tensors; i++) {
             const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
             const struct optimizer *of = setup_optimizer_of(s, u, i);
-            for (uint32_t k = 0; of->rule->matrix_flops && k < t->n_pieces; k++) {
+            for (uint32_t k = 0; of->rule->matrix_work && k < t->n_pieces; k++) {
                 const uint32_t owner = setup_matrix_owner(s, u, i, k);
                 const uint64_t slice = s->layout.units[u].slice_elems;
                 const uint64_t first = t->offset + t->pieces[k].rows.flat_first * t->cols;
@@ -139,7 +139,7 @@ static void check_owners(const struct setup *s, uint32_t world, const char *what
                 CHECKF(owner < world && first >= owner * slice && end <= (owner + 1) * slice,
                        "%s: %s is cut", what, t->pieces[k].name);
                 n_cut += owner != setup_matrix_owner(s, u, i, 0);
-                flops[owner % MOST_RANKS] += of->rule->matrix_flops(of, t, &t->pieces[k]);
+                flops[owner % MOST_RANKS] += of->rule->matrix_work(of, t, &t->pieces[k]).flops;
             }
         }
     for (uint32_t r = 0; r < world; r++) {

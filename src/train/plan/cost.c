@@ -20,8 +20,6 @@
 #define RECORD_SECONDS 3e-4 /* two small writes, one after the other */
 #define DRIVE_CPU 0.15      /* of one CPU while a drive lane is busy: submission, checksums */
 #define BESIDE 0.55         /* speed of reads beside writes, and of these beside those */
-/* Of each element of a matrix, read and written between an update's products. */
-#define MATRIX_BYTES 64
 /* Of a GPU. Kernels that are enqueued one behind the other start no faster than the CPU can launch
  * them, 4 to 6 microseconds each (pegainfer's "From Launch Overhead to CUDA Graph"), and about one
  * passes between the end of one and the next (3.8 for one of 2.9: A. Gray, "Getting Started with
@@ -67,13 +65,13 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
         return 0;
     work += added_work(p, op);
     const uint32_t group = (uint32_t)op->arg;
-    if (op->kind == OP_UPDATE && p->setup->group_flops[group] > 0)
-        work += p->setup->group_flops[group] * p->setup->bytes_a_flop +
-                MATRIX_BYTES * (double)p->setup->layout.groups[group].n;
+    const bool updates = op->kind == OP_UPDATE || op->kind == OP_MATRIX_UPDATE;
+    if (op->kind == OP_MATRIX_UPDATE)
+        work += setup_matrix_bytes(p->setup, group);
     const struct zinf_home *home = op->unit < 0 ? NULL : &p->homes[op->unit];
-    if (op->kind == OP_UPDATE && home->headed) /* packed, then copied */
+    if (updates && home->headed) /* packed, then copied */
         work += 2 * (double)p->setup->head_bytes[group];
-    if (op->kind == OP_UPDATE && home->param_headed)
+    if (updates && home->param_headed)
         work += 2 * (double)p->setup->param_head_bytes[group];
     const bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
     if (moves && op->where->head) /* what it has room for is what is expected */
@@ -82,8 +80,8 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
     for (int what = 0; what < ZINF_PACKABLES; what++) {
         const struct rule_thing t = {p->setup, (enum zinf_packable)what, group, false};
         if (op->flags & flags[what] && p->variant.packs >= packing_of(t.what))
-            work = op->kind == OP_UPDATE ? work + PLAN_PACK_WORK * (double)rule_plain_bytes(&t)
-                                         : work * rule_packed_share(&t);
+            work = updates ? work + PLAN_PACK_WORK * (double)rule_plain_bytes(&t)
+                           : work * rule_packed_share(&t);
     }
     return work;
 }
@@ -282,6 +280,12 @@ double setup_bytes_a_flop(const struct setup *s)
     struct zinf_speeds used;
     plan_speeds_of(&p, s->options.speeds ? s->options.speeds : &unknown, &used);
     return used.optimizer_bytes / used.host_flops;
+}
+
+double setup_matrix_bytes(const struct setup *s, uint32_t group)
+{
+    const struct rule_work *work = &s->group_work[group];
+    return work->bytes + (work->flops + work->loops) * s->bytes_a_flop;
 }
 
 /* Reads and writes at once get the half of a mix each. */

@@ -43,7 +43,7 @@ static double update_flops(const struct setup *s)
 {
     double flops = 0;
     for (uint32_t g = 0; g < s->layout.n_groups; g++)
-        flops += s->group_flops[g];
+        flops += s->group_work[g].flops;
     return flops;
 }
 

@@ -10,8 +10,8 @@ static void scale(struct zinf_rates *rates, double device, double drive)
     for (int rate = 0; rate < ZINF_RATE_KINDS; rate++) {
         bool moves = rate == OP_READ || rate == OP_WRITE;
         bool copies = rate == OP_COPY_IN || rate == OP_COPY_OUT || rate == OP_PACKED_IN;
-        bool on_host =
-            rate == OP_UPDATE || rate == OP_NORM_PART || rate == OP_GRAD_ADD || rate == OP_ENCODE;
+        bool on_host = rate == OP_UPDATE || rate == OP_MATRIX_UPDATE || rate == OP_NORM_PART ||
+                       rate == OP_GRAD_ADD || rate == OP_ENCODE;
         double factor = moves ? drive : copies || on_host ? 1 : device;
         if (factor > 0)
             rates->seconds[rate] /= factor;

@@ -13,6 +13,13 @@
 #define SHORT_SIDE 256    /* up to there without iterating */
 #define LEAST_GROWTH 1e-8 /* of the energy, whose error is the square of the vectors' */
 #define MOST_SWEEPS 30
+#define USUAL_SWEEPS 8
+/* Loops' times (struct rule_work) for a number: of a pair of rows in an iteration, of the Gram
+ * matrix, of its rows in a sweep, of a vector that is found. */
+#define PAIR_LOOP 170
+#define GRAM_LOOP 240
+#define TURN_LOOP 365
+#define VECTOR_LOOP 285
 #define LEAST_REST 1e-26 /* of the squares beside the diagonal, of all */
 
 struct space {
@@ -89,6 +96,22 @@ uint64_t leading_products_bytes(const struct leading *l)
     const struct space s = space_of(l);
     const struct zinf_matmul all[] = {along_of(&s), image_of(&s)};
     return s.k == s.side ? 0 : rule_products_bytes(l->setup, all, 2);
+}
+
+/* Rows are made orthonormal at first and in each iteration, twice, pair by pair. */
+struct rule_work leading_work(const struct leading *l)
+{
+    const struct space s = space_of(l);
+    const double k = (double)s.k, side = (double)s.side, other = (double)s.other;
+    const double made = 1 + LEADING_MOST_ITERATIONS;
+    struct rule_work work = {.loops = GRAM_LOOP * k * k * other +
+                                      TURN_LOOP * USUAL_SWEEPS * k * k * k +
+                                      VECTOR_LOOP * k * side * (double)l->rank};
+    if (s.k == s.side)
+        return work;
+    work.flops = (made + LEADING_MOST_ITERATIONS) * 2 * k * side * other;
+    work.loops += made * PAIR_LOOP * k * k * side;
+    return work;
 }
 
 /* ---- iterations ---- */

@@ -24,6 +24,8 @@ struct leading {
 
 uint64_t leading_bytes(const struct leading *l);
 uint64_t leading_products_bytes(const struct leading *l);
+/* What a search takes if no iteration is spared. */
+struct rule_work leading_work(const struct leading *l);
 /* Computes the vectors. The queue's workspace must be set to the memory for products. */
 int leading_find(const struct leading *l);
 

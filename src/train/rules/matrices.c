@@ -14,6 +14,11 @@
 #include <math.h>
 
 #define NEWTON_SCHULZ_STEPS 5
+/* Loops' times (struct rule_work) for an element: of the momentum and its scaling, of a Gram matrix
+ * in a Newton-Schulz step, of NorMuon's means. */
+#define MOMENTUM_LOOP 960
+#define TERMS_LOOP 185
+#define NEURONS_LOOP 330
 static const float a = 3.4445f, b = -4.775f, c = 2.0315f;
 static const float least_norm = 1e-7f;
 static const double least_root = 1e-10; /* NorMuon's epsilon, as its authors' code has it */
@@ -106,14 +111,20 @@ static struct momentum momentum_of(const struct matrix *x)
     return m;
 }
 
-/* Of what is symmetric a half is computed. */
-double rule_orthogonal_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
-                             const struct zinf_piece *piece)
+/* Of what is symmetric a half is computed. Of each element: the gradient is read once more, X is
+ * written, and read and written when it is scaled; a step ends as rule_matrix_apply says. Of each
+ * element of a Gram matrix two are read and one is written. */
+struct rule_work rule_muon_work(const struct optimizer *of, const struct zinf_tensor *tensor,
+                                const struct zinf_piece *piece)
 {
     const double rows = (double)rule_matrix_rows(piece), cols = (double)tensor->cols;
-    const double side = rows < cols ? rows : cols;
+    const double side = rows < cols ? rows : cols, all = rows * cols, square = side * side;
     (void)of;
-    return NEWTON_SCHULZ_STEPS * (3 * rows * cols * side + side * side * side);
+    return (struct rule_work){
+        .flops = NEWTON_SCHULZ_STEPS * (3 * all * side + square * side),
+        .bytes = (16 + MATRIX_APPLY_BYTES) * all + NEWTON_SCHULZ_STEPS * 12 * square,
+        .loops = MOMENTUM_LOOP * all + NEWTON_SCHULZ_STEPS * TERMS_LOOP * square,
+    };
 }
 
 /* ---- step ---- */
@@ -224,6 +235,17 @@ int rule_step_muon(const struct rule_step *s)
 }
 
 /* ---- NorMuon: a neuron is a row of the unit's matrix, whatever the file has ---- */
+
+/* A row is read, and written while a cache has it. */
+struct rule_work rule_normuon_work(const struct optimizer *of, const struct zinf_tensor *tensor,
+                                   const struct zinf_piece *piece)
+{
+    const double all = (double)(rule_matrix_rows(piece) * tensor->cols);
+    struct rule_work work = rule_muon_work(of, tensor, piece);
+    work.bytes += 8 * all;
+    work.loops += NEURONS_LOOP * all;
+    return work;
+}
 
 uint64_t rule_neurons_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
                            const struct zinf_piece *piece)

@@ -45,6 +45,10 @@ static inline uint64_t matrix_file_cols(const struct matrix *x)
 struct zinf_matmul rule_product(uint64_t m, uint64_t n, uint64_t k);
 uint64_t rule_products_bytes(const struct setup *s, const struct zinf_matmul *all, int n);
 
+/* Of an element: rule_matrix_apply writes a zero, reads the update, and reads and writes the zero
+ * as a moment. */
+#define MATRIX_APPLY_BYTES 16
+
 /* Updates the parameters: p <- p (1 - decay) - rate update. update, zeros: [rows][cols]; zeros is
  * overwritten. */
 int rule_matrix_apply(const struct matrix *x, const float *update, float *zeros, double rate,

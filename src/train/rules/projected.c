@@ -19,6 +19,13 @@
 #include <xxhash.h>
 
 #define MOST_GROWTH 1.01
+/* Loops' times (struct rule_work): of an element that is copied, and that is scaled; of a number of
+ * the image, and of the factors that are found by it; of a random number. */
+#define COPY_LOOP 115
+#define SCALE_LOOP 365
+#define IMAGE_LOOP 1150
+#define FACTOR_LOOP 350
+#define NORMAL_LOOP 1800
 static const double least_norm = 1e-8;
 
 /* What is as wide as the matrix, and which of its sides is the short one of the image. */
@@ -75,28 +82,53 @@ uint64_t rule_apollo_kept(const struct optimizer *of, const struct zinf_tensor *
     return 2 * image_of_piece(of, tensor, piece).n + 1;
 }
 
+static struct leading search_of(const struct setup *s, const struct image *m, uint64_t rows,
+                                uint64_t cols)
+{
+    return (struct leading){
+        .setup = s, .rows = rows, .cols = cols, .right = m->across, .rank = m->rank};
+}
+
 /* ---- operations ---- */
 
-static double image_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
-                          const struct zinf_piece *piece)
+/* Of each element: the gradient is read once more and copied. Of each number of the image: it is
+ * written, read, and Adam's of it is written. */
+static struct rule_work image_work(const struct image *m, double elems)
 {
+    return (struct rule_work){
+        .flops = 2 * (double)m->side * (double)m->n,
+        .bytes = (8 + MATRIX_APPLY_BYTES) * elems + 12 * (double)m->n,
+        .loops = COPY_LOOP * elems + IMAGE_LOOP * (double)m->n,
+    };
+}
+
+struct rule_work rule_galore_work(const struct optimizer *of, const struct zinf_tensor *tensor,
+                                  const struct zinf_piece *piece)
+{
+    const uint64_t rows = rule_matrix_rows(piece);
     const struct image m = image_of_piece(of, tensor, piece);
-    return 2 * (double)m.side * (double)m.n;
+    const struct leading search = search_of(NULL, &m, rows, tensor->cols);
+    const struct rule_work most = leading_work(&search);
+    const double gap = (double)of->keys->update_proj_gap;
+    struct rule_work work = image_work(&m, (double)(rows * tensor->cols));
+    work.flops = 2 * work.flops + most.flops / gap;
+    work.bytes += most.bytes / gap;
+    work.loops += most.loops / gap;
+    return work;
 }
 
-/* A search takes about as many iterations as it may, of two products each. */
-double rule_galore_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
-                         const struct zinf_piece *piece)
+/* The vectors are made anew and written, factors are found from the image and Adam's of it, and the
+ * gradient is read and written when it is scaled. */
+struct rule_work rule_apollo_work(const struct optimizer *of, const struct zinf_tensor *tensor,
+                                  const struct zinf_piece *piece)
 {
-    const double image = image_flops(of, tensor, piece);
-    const double searches = LEADING_MOST_ITERATIONS / (double)of->keys->update_proj_gap;
-    return 2 * image * (1 + searches);
-}
-
-double rule_apollo_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
-                         const struct zinf_piece *piece)
-{
-    return image_flops(of, tensor, piece);
+    const double elems = (double)(rule_matrix_rows(piece) * tensor->cols);
+    const struct image m = image_of_piece(of, tensor, piece);
+    const double vectors = (double)(m.rank * m.side);
+    struct rule_work work = image_work(&m, elems);
+    work.bytes += 8 * elems + 8 * (double)m.n + 4 * vectors;
+    work.loops += SCALE_LOOP * elems + FACTOR_LOOP * (double)m.n + NORMAL_LOOP * vectors;
+    return work;
 }
 
 /* ---- workspace: x, y, the images, vectors, sums, and GaLore's search ---- */
@@ -112,13 +144,6 @@ static uint64_t own_bytes(const struct image *m, uint64_t rows, uint64_t cols)
     const uint64_t channels = m->across ? rows : cols;
     return zinf_align_up(floats * sizeof(float) + (channels + rows) * sizeof(double),
                          ZINF_MEMORY_ALIGN);
-}
-
-static struct leading search_of(const struct setup *s, const struct image *m, uint64_t rows,
-                                uint64_t cols)
-{
-    return (struct leading){
-        .setup = s, .rows = rows, .cols = cols, .right = m->across, .rank = m->rank};
 }
 
 static struct zinf_matmul image_product(const struct projected *p, uint64_t rows, uint64_t cols)
@@ -340,6 +365,7 @@ static void find_factors(const struct projected *p)
     const uint64_t n = p->image.across ? x->rows : x->cols;
     const bool one = keys_of(x)->scale_by_tensor;
     const double all = one ? tensor_factor(p) : 0;
+#pragma omp parallel for num_threads(x->step->setup->cpu->n_threads) schedule(static)
     for (uint64_t i = 0; i < n; i++)
         p->sums[i] = one ? all : channel_factor(p, i);
 }

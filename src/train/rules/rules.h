@@ -62,6 +62,14 @@ struct rule_step {
     struct zinf_queue *queue; /* for device_step */
 };
 
+/* What the update of a matrix takes in a step, on average, beyond reading its state, parameters and
+ * gradient once and writing the first two: flops of products; bytes that are read and written in
+ * RAM between these; and what the loops take that do this, in flops of products that take as long:
+ * in a profile of one core that made 89 flops a nanosecond. */
+struct rule_work {
+    double flops, bytes, loops;
+};
+
 struct update_rule {
     const char *type;          /* optimizer.type */
     bool half;                 /* with bf16.bf16_optimizer_states */
@@ -78,10 +86,9 @@ struct update_rule {
      * the part after all moments (setup_kept_part). */
     uint64_t (*matrix_floats)(const struct optimizer *of, const struct zinf_tensor *tensor,
                               const struct zinf_piece *piece);
-    /* For GRAIN_MATRICES: floating-point operations of the products of a matrix in a step, on
-     * average. */
-    double (*matrix_flops)(const struct optimizer *of, const struct zinf_tensor *tensor,
-                           const struct zinf_piece *piece);
+    /* for GRAIN_MATRICES */
+    struct rule_work (*matrix_work)(const struct optimizer *of, const struct zinf_tensor *tensor,
+                                    const struct zinf_piece *piece);
     /* unit_bytes: for GRAIN_TENSORS, the bytes of a unit's moments, instead of the arrays above.
      * workspace_bytes: for grains coarser than elements, the memory that the update of a tensor
      * needs; NULL: none. */
@@ -238,8 +245,10 @@ bool rule_is_matrix(const struct zinf_tensor *tensor);
 int rule_check_matrices(const struct setup *s, const char *key);
 
 /* matrices.c: Muon and NorMuon */
-double rule_orthogonal_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
-                             const struct zinf_piece *piece);
+struct rule_work rule_muon_work(const struct optimizer *of, const struct zinf_tensor *tensor,
+                                const struct zinf_piece *piece);
+struct rule_work rule_normuon_work(const struct optimizer *of, const struct zinf_tensor *tensor,
+                                   const struct zinf_piece *piece);
 int rule_step_muon(const struct rule_step *s);
 int rule_step_normuon(const struct rule_step *s);
 uint64_t rule_matrices_workspace(const struct setup *s, const struct zinf_unit *unit,
@@ -248,10 +257,10 @@ uint64_t rule_neurons_kept(const struct optimizer *of, const struct zinf_tensor 
                            const struct zinf_piece *piece);
 
 /* projected.c */
-double rule_galore_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
-                         const struct zinf_piece *piece);
-double rule_apollo_flops(const struct optimizer *of, const struct zinf_tensor *tensor,
-                         const struct zinf_piece *piece);
+struct rule_work rule_galore_work(const struct optimizer *of, const struct zinf_tensor *tensor,
+                                  const struct zinf_piece *piece);
+struct rule_work rule_apollo_work(const struct optimizer *of, const struct zinf_tensor *tensor,
+                                  const struct zinf_piece *piece);
 int rule_step_galore(const struct rule_step *s);
 int rule_step_apollo(const struct rule_step *s);
 uint64_t rule_galore_kept(const struct optimizer *of, const struct zinf_tensor *tensor,

@@ -153,8 +153,9 @@ static bool has_copy(const struct emitter *e, const struct group *g)
 static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
                       const struct zinf_operand at[MOST_OPERANDS])
 {
+    const bool matrices = leg->kind == OP_UPDATE && e->p->setup->group_work[g->number].bytes > 0;
     struct zinf_op op = {.lane = leg->lane,
-                         .kind = leg->kind,
+                         .kind = matrices ? OP_MATRIX_UPDATE : leg->kind,
                          .unit = (int32_t)g->unit,
                          .arg = (int32_t)g->number,
                          .at = at,

@@ -273,7 +273,7 @@ void emit(struct emitter *e, struct zinf_op *op, const struct uses *given)
                             uses->many ? uses->capacity : FEW_USES);
     if (e->code)
         return;
-    op->micro = op->kind == OP_UPDATE || op->kind == OP_DEVICE_UPDATE ? -1 : e->micro;
+    op->micro = op_updates(op->kind) ? -1 : e->micro;
     op->flags |= e->flags;
     op->deadline = e->deadline;
     const uint16_t kept = op->kind == OP_READ ? OP_KEPT : 0;
