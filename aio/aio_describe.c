@@ -1,4 +1,4 @@
-/* aio_describe: one paragraph on what lies behind a folder, for reports and bug reports. */
+/* aio_describe: a paragraph about the drive and file system behind a folder, for reports. */
 #include "build-config.h"
 
 #include "aio/aio_engine.h"
@@ -37,7 +37,7 @@ static const char *fs_name(long type)
     return "unknown";
 }
 
-/* Tries a nameless file in the folder: nothing is left behind. */
+/* Tries it with a file without a name, so nothing is left behind. */
 static const char *direct_io(const char *path)
 {
     int fd = open(path, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
@@ -48,7 +48,7 @@ static const char *direct_io(const char *path)
     return errno == EINVAL ? "no" : "not tried (no write permission or no O_TMPFILE)";
 }
 
-/* /sys/.../queue of the device or of the disk that the partition is on. */
+/* Finds /sys/.../queue of a device, or of the disk that a partition is on. */
 static bool queue_folder(dev_t device, char out[PATH_MAX], char name[64])
 {
     char link[64], real[PATH_MAX];
@@ -67,7 +67,7 @@ static bool queue_folder(dev_t device, char out[PATH_MAX], char name[64])
     return false;
 }
 
-/* The first word of a small file of sysfs; "?" if there is none. */
+/* The first word of a small file in sysfs; "?" if it does not exist. */
 static const char *setting(const char *folder, const char *name, char *out, size_t out_bytes)
 {
     char path[PATH_MAX];

@@ -1,6 +1,6 @@
 /*
- * aio_file: opening for direct I/O, falling back to buffered with one warning, and the sentence
- * about a transfer that failed.
+ * aio_file: opens files for direct I/O, or buffered with one warning where that is not possible;
+ * and the sentence about a failed transfer.
  */
 #include "build-config.h"
 
@@ -17,8 +17,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* Whether the file takes direct transfers aligned to ZINF_AIO_ALIGN. Kernels before 6.1 do not
- * say; there a file that opens with O_DIRECT is believed. */
+/* Whether the file accepts direct transfers aligned to ZINF_AIO_ALIGN. Kernels before 6.1 do not
+ * tell; then it does if it opens with O_DIRECT. */
 static bool alignment_suffices(int fd)
 {
 #ifdef STATX_DIOALIGN
@@ -39,8 +39,8 @@ static int open_mode(unsigned flags)
     return mode | O_CLOEXEC | (flags & ZINF_AIO_CREATE ? O_CREAT | O_EXCL : 0);
 }
 
-/* Opens buffered, for every file system can do that, then tries to switch to direct: so a
- * creating open never has to be undone. */
+/* Opens buffered, which every file system can, then switches to direct, so that a created file
+ * never has to be removed. */
 static int open_file(struct zinf_aio_file *file, unsigned flags)
 {
     file->fd = open(file->path, open_mode(flags), 0666);
@@ -76,7 +76,8 @@ int zinf_aio_open(struct zinf_aio_file **out, const char *path, unsigned flags)
         free(file);
         return code;
     }
-    file->id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed); /* only unique */
+    /* relaxed: the number need only be unique */
+    file->id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed);
     *out = file;
     return 0;
 }
@@ -149,7 +150,7 @@ int zinf_aio_file_flush(struct zinf_aio_file *file)
 uint64_t zinf_aio_free_bytes(const char *path)
 {
     struct statvfs info;
-    /* f_bavail, not f_bfree: what is kept for root is not ours. */
+    /* f_bavail, not f_bfree, which counts space that is reserved for root. */
     return statvfs(path, &info) ? UINT64_MAX : (uint64_t)info.f_bavail * info.f_frsize;
 }
 

@@ -1,13 +1,11 @@
 /*
- * aio_queue: requests in, finished requests out; the same for every engine.
- *
- * Requests wait in a heap by priority and age. Whenever a block is free the best request gives
- * its next piece to the engine, so the depth is full as long as anything waits, across requests
- * and files, and a late request of higher priority takes the next free block. Everything is
- * allocated at creation.
- *
- * Short transfers are continued, EINTR and EAGAIN repeated for a bounded time, a failed read or a
- * wrong checksum is read once more; anything else fails the request and, for good, the queue.
+ * aio_queue: takes requests and returns them when they are finished, with any engine. Requests
+ * wait in a heap by priority and age. Whenever a block is free, the first request gives its next
+ * piece to the engine. So the queue depth is used up across requests and files as long as anything
+ * waits, and a new request of higher priority gets the next free block. All memory is allocated at
+ * creation. Short transfers are continued; EINTR and EAGAIN are repeated for a limited time; a
+ * failed read, or one with a wrong checksum, is repeated once. Any other error fails the request
+ * and, from then on, the queue.
  */
 #include "build-config.h"
 
@@ -20,9 +18,9 @@
 #include <stdlib.h>
 
 #define MAX_DEPTH 4096u
-#define MAX_BLOCK_BYTES (1u << 30) /* the kernel moves just under 2 GiB at once */
+#define MAX_BLOCK_BYTES (1u << 30) /* the kernel moves at most just under 2 GiB at once */
 #define REPEAT_NS 30000000000ull   /* how long transfers that move nothing are repeated */
-#define SLOW_NS 30000000000ull     /* a wait this long is said in the log */
+#define SLOW_NS 30000000000ull     /* after this time without progress a message is logged */
 
 const char *zinf_aio_engine_name(enum zinf_aio_engine engine)
 {
@@ -80,7 +78,7 @@ static void heap_pop(struct zinf_aio_queue *queue)
 
 /* ---- requests and blocks that end ---- */
 
-/* The request has nothing to issue and nothing in flight: it may be shown. */
+/* Moves a request without outstanding blocks to the finished ones. */
 static void finish_request(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
 {
     request->next = NULL;
@@ -91,11 +89,11 @@ static void finish_request(struct zinf_aio_queue *queue, struct zinf_aio_request
     queue->finished_last = request;
 }
 
-/* A part of the request is with the engine, or waits for its sums, no longer. */
+/* Ends a part of the request that was with the engine, or waited for its checksums. */
 static void part_end(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
 {
     request->blocks_in_flight--;
-    /* A failed request that still waits is finished when dispatch meets it. */
+    /* A failed request that still waits in the heap is finished by dispatch. */
     if (!request->blocks_in_flight && request->issued_bytes == request->bytes)
         finish_request(queue, request);
 }
@@ -115,8 +113,8 @@ static void block_fail(struct zinf_aio_queue *queue, const struct zinf_aio_block
  * all of it. A write's pages are summed when the engine has them, a read's compared when it gave
  * them back and the drive has new work; a request ends after the last of its pages. */
 
-/* The block's pages are to be summed, of a write that begins or a read that ended well; false: they
- * are not. A read's part ends when they were compared. */
+/* Puts off the checksums of a block's pages, of a write that begins or a read that has succeeded;
+ * false: the block needs none. The part of a read ends when they have been compared. */
 static bool sum_later(struct zinf_aio_queue *queue, const struct zinf_aio_block *block)
 {
     const struct zinf_aio_request *request = block->request;
@@ -129,7 +127,8 @@ static bool sum_later(struct zinf_aio_queue *queue, const struct zinf_aio_block 
     return true;
 }
 
-/* Sums and compares what has been put off; whatever waits to be moved was handed over before. */
+/* Computes the checksums that were put off. All blocks were given to the engine before, so
+ * transfers go on meanwhile. */
 static void sum_due(struct zinf_aio_queue *queue)
 {
     for (uint32_t i = 0; i < queue->n_summing; i++) {
@@ -147,8 +146,8 @@ static void sum_due(struct zinf_aio_queue *queue)
     queue->n_summing = 0;
 }
 
-/* By what the comparing found. False: the request was made ready to be read once more. A second
- * mismatch fails it. */
+/* Acts on a mismatch. False: the request is prepared to be read once more; a second mismatch fails
+ * it. */
 static bool request_judge(struct zinf_aio_queue *queue, struct zinf_aio_request *request)
 {
     bool sums = request->store && request->store->checksums;
@@ -172,11 +171,11 @@ static bool request_judge(struct zinf_aio_queue *queue, struct zinf_aio_request 
     return false;
 }
 
-/* Gives the block back; finishes its request if that was the last. */
+/* Frees the block; finishes its request if that was the last one. */
 static void block_end(struct zinf_aio_queue *queue, struct zinf_aio_block *block)
 {
     struct zinf_aio_request *request = block->request;
-    zinf_pulse_beat(); /* what it says is heard where requests are made */
+    zinf_pulse_beat(); /* its result is looked at where requests are submitted */
     block->busy = false;
     block->next = queue->free_blocks;
     queue->free_blocks = block;
@@ -187,7 +186,7 @@ static void block_end(struct zinf_aio_queue *queue, struct zinf_aio_block *block
 
 /* ---- what becomes of a transfer ---- */
 
-/* The rest of a block goes out at once, before new blocks; not if its work is in vain. */
+/* Submits the rest of a block at once, before new blocks, unless its request has failed. */
 static void resubmit(struct zinf_aio_queue *queue, struct zinf_aio_block *block)
 {
     if (queue->error) {
@@ -198,7 +197,8 @@ static void resubmit(struct zinf_aio_queue *queue, struct zinf_aio_block *block)
     queue->engine->ops->stage(queue->engine, block);
 }
 
-/* Without this bound a drive that answers EAGAIN for ever would hang the run. */
+/* Repeats a block for a limited time, so that a drive that always answers EAGAIN cannot hang the
+ * run. */
 static void repeat(struct zinf_aio_queue *queue, struct zinf_aio_block *block, int code)
 {
     uint64_t now = zinf_now_ns();
@@ -222,7 +222,7 @@ static void move_on(struct zinf_aio_block *block, uint32_t moved)
         block->repeats = 0;
 }
 
-/* A plain file may end within a read; the files of a store never do. */
+/* A plain file may end within a read; files of a store cannot. */
 static bool ends_file(const struct zinf_aio_block *block, uint64_t moved)
 {
     return block->op == ZINF_AIO_OP_READ && !block->file->lasting &&
@@ -237,7 +237,7 @@ static void moved_some(struct zinf_aio_queue *queue, struct zinf_aio_block *bloc
         block_end(queue, block);
         return;
     }
-    /* What follows must begin aligned, so a broken 4 KiB is moved again. */
+    /* The rest must begin aligned, so a partial page is moved again. */
     if (moved < block->bytes)
         moved -= moved % ZINF_AIO_ALIGN;
     move_on(block, moved);
@@ -300,7 +300,7 @@ static void carve(struct zinf_aio_queue *queue, struct zinf_aio_request *request
     queue->engine->ops->stage(queue->engine, block);
 }
 
-/* The engine is unusable: every block counts as failed, since none will come back. */
+/* The engine cannot be used any more: all blocks fail, since none will come back. */
 static void break_queue(struct zinf_aio_queue *queue, int code)
 {
     queue->broken = true;
@@ -324,7 +324,8 @@ static void flush(struct zinf_aio_queue *queue)
         break_queue(queue, code);
 }
 
-/* Fills the depth. Requests of a failed queue are finished instead. */
+/* Gives blocks to the engine up to the depth. In a failed queue it finishes the waiting requests.
+ */
 static void dispatch(struct zinf_aio_queue *queue)
 {
     while (queue->n_waiting) {
@@ -348,7 +349,7 @@ static void dispatch(struct zinf_aio_queue *queue)
     }
 }
 
-/* Takes what the engine finished and refills it; waits up to timeout_ns for a block. */
+/* Takes finished blocks from the engine and gives it new ones; waits up to timeout_ns for one. */
 static void progress(struct zinf_aio_queue *queue, uint64_t timeout_ns)
 {
     struct zinf_aio_block *done = NULL, *next;
@@ -518,7 +519,8 @@ int zinf_aio_submit(struct zinf_aio_queue *queue, struct zinf_aio_request *reque
     return 0;
 }
 
-/* Takes the first finished request, or NULL. One whose checksums do not agree goes round again. */
+/* Takes the first finished request, or NULL. A request with a checksum mismatch is submitted again.
+ */
 static struct zinf_aio_request *take_finished(struct zinf_aio_queue *queue)
 {
     struct zinf_aio_request *request;
@@ -540,7 +542,7 @@ static struct zinf_aio_request *take_finished(struct zinf_aio_queue *queue)
     return NULL;
 }
 
-/* A drive that hangs must not look like a slow program. */
+/* Logs a wait of many seconds, so that a drive that hangs does not look like a slow program. */
 static void watch_slow(struct zinf_aio_queue *queue, uint64_t now)
 {
     if (now - queue->quiet_since < SLOW_NS)

@@ -12,28 +12,31 @@ struct waiting {
     uint64_t age;
 };
 
-/* Pages that have just begun to be written, to be summed, or have just been read, to be compared.
- */
+/* Pages whose checksums are to be computed (a write has begun) or compared (a read has ended). */
 struct summing {
     struct zinf_aio_request *request;
-    uint64_t from, bytes; /* of the request's */
+    uint64_t from, bytes; /* range of the request */
 };
 
 struct zinf_aio_queue {
-    struct zinf_aio_queue_options options; /* without zeros; engine is the one in use */
+    /* zeros replaced by defaults; engine is the one in use */
+    struct zinf_aio_queue_options options;
     struct zinf_aio_backend *engine;
     struct zinf_aio_block *blocks; /* [queue_depth] */
     struct zinf_aio_block *free_blocks;
     uint32_t blocks_in_flight;
-    struct summing *summing; /* [2 * queue_depth]: all that were read, and those that follow them */
-    uint32_t n_summing;      /* 0 whenever the caller has control */
-    struct waiting *waiting; /* [max_requests] heap of requests not wholly issued */
+    /* [2 * queue_depth]: room for the reads that ended and the writes that began after them */
+    struct summing *summing;
+    uint32_t n_summing; /* 0 whenever a call returns to the caller */
+    /* [max_requests] heap of requests of which blocks are still to be issued */
+    struct waiting *waiting;
     uint32_t n_waiting;
     uint64_t next_age;
-    struct zinf_aio_request *finished, *finished_last; /* not yet reaped */
-    uint32_t n_requests;                               /* submitted and not yet reaped */
-    uint64_t quiet_since;                              /* when a block last finished */
-    bool broken;                                       /* the engine itself failed */
+    /* list of requests that ended and were not reaped */
+    struct zinf_aio_request *finished, *finished_last;
+    uint32_t n_requests;  /* submitted and not reaped */
+    uint64_t quiet_since; /* when a block last finished */
+    bool broken;          /* the engine itself failed */
     int error;
     char message[1024];
 };

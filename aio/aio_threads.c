@@ -1,10 +1,9 @@
 /*
- * aio_threads: pread and pwrite on worker threads, for machines that refuse io_uring.
- *
- * No locks. Blocks go to the workers through a ring with one producer; a semaphore counts those
- * that nobody has claimed, so a worker that passed it finds one. It reads the block before it
- * claims the index: then a claim that succeeds proves that the slot was not used again meanwhile.
- * Blocks come back on a stack that workers push to and the owner takes whole, without ABA.
+ * aio_threads: pread and pwrite on worker threads, for machines that refuse io_uring. There are no
+ * locks. Blocks go to the workers through a ring with one producer. A semaphore counts the blocks
+ * that no worker has claimed, so a worker that passed it finds one. It reads the block before it
+ * claims the index: if the claim succeeds, the slot was not reused in between. Blocks come back on
+ * a stack that workers push to and the owner takes whole, so there is no ABA problem.
  */
 #include "build-config.h"
 
@@ -20,13 +19,14 @@
 
 struct threads_engine {
     struct zinf_aio_backend base;
-    _Atomic(struct zinf_aio_block *) *ring; /* [capacity]; NULL tells a worker to leave */
+    _Atomic(struct zinf_aio_block *) *ring; /* [capacity]; NULL makes a worker end */
     uint32_t capacity;
-    uint64_t tail;         /* owner only */
-    _Atomic uint64_t head; /* next index to be claimed by a worker */
-    sem_t ready;           /* blocks in the ring that nobody claimed */
+    uint64_t tail;         /* used by the owner alone */
+    _Atomic uint64_t head; /* next index that a worker claims */
+    sem_t ready;           /* counts blocks in the ring that are not claimed */
     _Atomic(struct zinf_aio_block *) finished;
-    sem_t finished_count; /* at least one post for each push; a surplus only wakes in vain */
+    /* at least one post for each push; extra posts only cause a needless wake-up */
+    sem_t finished_count;
     uint32_t staged;
     uint32_t n_threads;
     pthread_t threads[];
@@ -102,7 +102,7 @@ static void threads_destroy(struct zinf_aio_backend *engine)
     free(threads);
 }
 
-/* Workers take no signals: handlers run in the program's own threads. */
+/* Workers block signals; handlers run in the program's own threads. */
 static int start_workers(struct threads_engine *threads, uint32_t n)
 {
     sigset_t all, before;
@@ -166,7 +166,7 @@ static int threads_flush(struct zinf_aio_backend *engine)
     return 0;
 }
 
-/* True when a block was counted before the deadline. */
+/* Waits for a finished block; false: the deadline has passed. */
 static bool wait_finished(struct threads_engine *threads, uint64_t deadline)
 {
     struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u),

@@ -1,6 +1,6 @@
 /*
- * commit: the order of writes and flushes. Each numbered comment is an obligation that the test
- * removes, one at a time, to see that a crash then goes wrong.
+ * commit: the order of writes and flushes. Each numbered comment is a rule that the test breaks,
+ * one at a time, to see that a crash then loses or falsifies a step.
  */
 #include "aio/commit_record.h"
 
@@ -62,7 +62,7 @@ int zinf_commit_create(struct zinf_commit **out, const struct zinf_commit_option
         return code;
     code = io->fence(io->arg);
     commit_empty_encode(c->blocks, options);
-    /* Slots first: a record that an earlier store left there must not outlive the new header. */
+    /* Slots first, so that no record of an earlier store is left behind the new header. */
     for (uint64_t slot = 0; !code && slot < 2; slot++)
         code = commit_write_blocks(c, commit_slot_offset(slot));
     if (!code)
@@ -120,7 +120,7 @@ static int flush(const struct zinf_commit *c)
     return c->options.flush ? c->options.io.flush(c->options.io.arg) : 0;
 }
 
-/* P8: what is committed is known to the last byte. */
+/* P8: every piece of what is committed has a checksum. */
 int commit_check_known(const struct zinf_commit *c, const uint32_t *sums)
 {
     for (uint64_t i = 0; i < c->options.n_pieces; i++)
@@ -186,15 +186,15 @@ int zinf_commit_end(struct zinf_commit *c, const void *payload, uint64_t payload
     build_payload(c, payload, payload_bytes);
     struct commit_record record = make_record(c);
     code = write_manifest(c, &record);
-    /* P2: the barrier. Pieces and manifest are durable before the record that names them is
-     * issued; a failed flush is never repeated (P7). */
+    /* P2: pieces and manifest are durable before the record that names them is written. A failed
+     * flush is never repeated (P7). */
     if (!code)
         code = flush(c);
     uint64_t sum = commit_record_encode(c->blocks, &record);
     /* P3: slots alternate, so the newest durable record is not the one that is overwritten. */
     if (!code)
         code = commit_write_blocks(c, commit_slot_offset(record.epoch));
-    /* P6: what is acknowledged is durable, and only then the older bank may be written. */
+    /* P6: what is reported as committed is durable; only then may the older bank be written. */
     if (!code)
         code = flush(c);
     if (code)

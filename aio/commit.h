@@ -1,24 +1,27 @@
 /*
- * commit: which of two banks of state is the true one, whatever ends the process. A bank is one
- * generation of every extent that a step rewrites; epoch e, the e-th committed state, is in bank
- * e & 1. A step reads the true bank, writes the other, and becomes true by one small record.
+ * commit: which of two banks of state is the valid one, however the process ends. A bank is one
+ * generation of every extent that a step rewrites. Epoch e, the e-th committed state, is in bank e
+ * & 1. A step reads the valid bank and writes the other, which becomes valid by writing one small
+ * record.
  *
- *   begin     says which bank may be written; it never is the one of the newest committed epoch
- *   end       manifest (a checksum of every piece, and the caller's scalars), flush, record, flush
- *   recover   fence, flush, then a pure function of what is there: the newest committed epoch,
- *             every piece of it compared with its checksum
+ * begin: says which bank may be written; it is never that of the newest committed epoch.
  *
- * The record is issued only after a flush that covers all it names; two slots in blocks of their
- * own alternate, so that the newest durable record is never overwritten, and each holds its record
- * twice. After a failed flush nobody knows what is on the drive: the object is poisoned and every
- * later call returns that error.
+ * end: writes the manifest (a checksum of every piece, and the caller's scalars), flushes, writes
+ * the record, flushes.
  *
- * Without flushes (flush false) a step survives kill -9, since what the kernel took stays; after a
- * power cut recovery takes the newest step that is whole, or refuses. Nothing but a power cut may
- * make it take an older step than the newest: where it is damaged, recovery refuses, and to give it
- * up is a decision of its own (zinf_commit_give_up).
+ * recover: waits until no other process can write, flushes, finds the newest committed epoch, and
+ * compares every piece of it with its checksum.
  *
- * It does no I/O but through the calls that it is given. One thread at a time.
+ * A record is written only after a flush of everything that it names. Two slots take turns, so the
+ * newest durable record is never overwritten, and each holds its record twice. After a failed
+ * flush the content of the drive is unknown, and every later call returns that error.
+ *
+ * Without flushes (flush false) a step survives kill -9, since the kernel keeps what it was given.
+ * After a power cut, recovery takes the newest step that is whole, or refuses. Only after a power
+ * cut may it take an older step than the newest. Where the newest one is damaged otherwise,
+ * recovery refuses; zinf_commit_give_up then gives it up.
+ *
+ * It does no I/O except by the callbacks of struct zinf_commit_io. One thread at a time.
  */
 #ifndef ZINF_COMMIT_H
 #define ZINF_COMMIT_H
@@ -29,16 +32,16 @@
 extern "C" {
 #endif
 
-/* The place of manifests and records: a file of zinf_commit_area_bytes(). Every call blocks and
- * returns 0 or -errno; offsets, lengths and memory are multiples of 4096. */
+/* Callbacks for the file of zinf_commit_area_bytes() that holds manifests and records. Each blocks
+ * and returns 0 or -errno. Offsets, lengths and memory are multiples of 4096. */
 struct zinf_commit_io {
-    /* Returns when no process but this can write to any file of the store, now or later. */
+    /* Returns once no other process can write to any file of the store, now or later. */
     int (*fence)(void *arg);
     int (*read)(void *arg, uint64_t offset, void *memory, uint64_t bytes);
     int (*write)(void *arg, uint64_t offset, const void *memory, uint64_t bytes);
-    /* All writes that completed before the call, on every file of the store, are durable. */
+    /* Makes all writes to the store's files that completed before the call durable. */
     int (*flush)(void *arg);
-    /* Compares every piece of bank with sums[bank]; -EBADMSG: they differ. */
+    /* Compares every piece of a bank with sums[bank]. -EBADMSG: a piece differs. */
     int (*check)(void *arg, int bank);
     void *arg;
 };
@@ -46,42 +49,43 @@ struct zinf_commit_io {
 struct zinf_commit_options {
     struct zinf_commit_io io;
     uint8_t uuid[16];  /* of the store */
-    uint64_t layout;   /* a number that changes whenever pieces mean something else */
-    uint64_t n_pieces; /* of a bank */
-    /* The checksums of each bank's pieces, 0 for one that is not known: the caller's memory,
-     * ZINF_COMMIT_SUMS of them, aligned to 4096, which end writes out and recover reads in. */
+    uint64_t layout;   /* a number that changes whenever the meaning of the pieces changes */
+    uint64_t n_pieces; /* pieces of a bank */
+    /* [2][ZINF_COMMIT_SUMS(n_pieces)] checksums of each bank's pieces, aligned to 4096; 0: not
+     * known. The memory is the caller's; end writes it to the area and recover fills it. */
     uint32_t *sums[2];
-    uint64_t payload_bytes; /* at most; the caller's scalars that belong to an epoch */
-    uint8_t boot[16];       /* of this boot of the machine: tells a kill from a power cut */
+    uint64_t payload_bytes; /* most bytes of the caller's scalars of an epoch */
+    uint8_t boot[16];       /* the machine's boot id, which tells a kill from a power cut */
     bool flush;
 };
-/* n pieces' checksums in whole blocks. */
+/* n checksums, rounded up to whole blocks. */
 #define ZINF_COMMIT_SUMS(n) (((uint64_t)(n) + 1023) / 1024 * 1024)
 uint64_t zinf_commit_area_bytes(const struct zinf_commit_options *options);
 
 struct zinf_commit;
-/* A fresh area: nothing is committed, the first epoch will be 0. */
+/* Creates an empty area. The first epoch will be 0. */
 int zinf_commit_create(struct zinf_commit **out, const struct zinf_commit_options *options);
-/* -ENOENT: nothing was ever committed; -EINVAL: the area is of another store; -ENOTSUP: of a newer
- * version; -EBADMSG: what was committed is damaged. Writes nothing, so it may be interrupted. */
+/* Finds the newest committed epoch. Writes nothing, so it may be interrupted. -ENOENT: nothing was
+ * ever committed; -EINVAL: the area is of another store; -ENOTSUP: it is of a newer version;
+ * -EBADMSG: what was committed is damaged. */
 int zinf_commit_recover(struct zinf_commit **out, const struct zinf_commit_options *options);
-/* What giving up would leave; writes nothing. */
+/* Finds what zinf_commit_give_up would keep. Writes nothing. */
 int zinf_commit_survey(struct zinf_commit **out, const struct zinf_commit_options *options);
-/* The same, but of two committed epochs the newest that is whole, whatever damaged the other; and
- * a record of one that is not is emptied, so that the next recovery finds what this one did. */
+/* Recovers the newest of the two last epochs that is whole, whatever damaged the other one. Empties
+ * the record of a damaged newer epoch, so that later recoveries find the same. */
 int zinf_commit_give_up(struct zinf_commit **out, const struct zinf_commit_options *options);
-/* The epoch before the newest is the newest again, with its payload: for one of several stores that
- * go together, of which another has not come so far. Compares every piece of it. -EBADMSG: it is
- * damaged, or was written over, or there is none; no further step can be committed then. */
+/* Makes the epoch before the newest the newest again, with its payload: for one of several stores
+ * that belong together, if another one lacks the newest epoch. Compares every piece. -EBADMSG: that
+ * epoch is damaged, overwritten, or does not exist; no further step can be committed then. */
 int zinf_commit_go_back(struct zinf_commit *commit);
 void zinf_commit_destroy(struct zinf_commit *commit); /* NULL is allowed */
 
-/* The bank to write for the next epoch. Again after a step that was given up. */
+/* Gives the bank to write for the next epoch. Call it again after a step that was given up. */
 int zinf_commit_begin(struct zinf_commit *commit, int *bank);
-/* After every write to that bank completed without an error: commits the next epoch. When it
- * returns 0 the step is what a recovery finds, and begin may hand out the other bank. On failure
- * the epoch before is the true one, or this one; the object is poisoned. -EBADMSG: a piece of the
- * bank has no checksum; nothing was written. */
+/* Commits the next epoch. Call it after every write to the bank has completed without error. If it
+ * returns 0, recovery finds this step and begin may give out the other bank. If it fails, recovery
+ * finds this epoch or the one before, and every later call fails. -EBADMSG: a piece of the bank has
+ * no checksum; nothing was written. */
 int zinf_commit_end(struct zinf_commit *commit, const void *payload, uint64_t payload_bytes);
 
 /* ---- the newest committed epoch ---- */
@@ -89,9 +93,9 @@ int zinf_commit_end(struct zinf_commit *commit, const void *payload, uint64_t pa
 bool zinf_commit_any(const struct zinf_commit *commit); /* false: nothing is committed yet */
 uint64_t zinf_commit_epoch(const struct zinf_commit *commit);
 int zinf_commit_bank(const struct zinf_commit *commit);
-/* How often the store was opened: grows with every recovery that was followed by a commit. */
+/* Number of recoveries that were followed by a commit, counted from the store's first use. */
 uint64_t zinf_commit_attempt(const struct zinf_commit *commit);
-/* Valid until the next end. */
+/* The scalars of the newest epoch; valid until the next zinf_commit_end. */
 const void *zinf_commit_payload(const struct zinf_commit *commit, uint64_t *bytes);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /*
- * commit_recover: which step is the newest, from what is on the drive alone. Whatever is not
- * understood is refused and never taken for an empty place; nothing is believed before every piece
- * of it was compared with its checksum.
+ * commit_recover: finds the newest step from the content of the drive alone. Anything that is not
+ * understood is refused and never taken for an empty slot. A step is used only after every piece
+ * was compared with its checksum.
  */
 #include "aio/commit_record.h"
 
@@ -10,7 +10,7 @@
 struct candidate {
     struct commit_record record;
     uint64_t sum;
-    int code; /* 0: a record; -ENOENT: never one; else what is wrong with it */
+    int code; /* 0: a record; -ENOENT: never written; else what is wrong with it */
 };
 
 static int read_records(struct zinf_commit *c, struct candidate found[2])
@@ -50,7 +50,7 @@ static int read_manifest(struct zinf_commit *c, const struct commit_record *reco
     return code ? code : commit_check_known(c, c->options.sums[record->epoch & 1]);
 }
 
-/* 0: every byte of the step is what was written. */
+/* 0 if every piece of the step is as it was written. */
 static int prove(struct zinf_commit *c, const struct candidate *f)
 {
     const struct zinf_commit_io *io = &c->options.io;
@@ -58,7 +58,7 @@ static int prove(struct zinf_commit *c, const struct candidate *f)
     int code = read_manifest(c, &f->record);
     if (!code)
         code = io->check(io->arg, bank);
-    if (code == -EBADMSG) /* nothing of it is to be believed from here on */
+    if (code == -EBADMSG) /* nothing of it may be used from here on */
         memset(c->options.sums[bank], 0, ZINF_COMMIT_SUMS(c->options.n_pieces) * sizeof(uint32_t));
     if (code)
         return code;
@@ -68,15 +68,15 @@ static int prove(struct zinf_commit *c, const struct candidate *f)
     return 0;
 }
 
-/* A record is damaged, or missing where there must be one: it was of the step before the other's,
- * or of one after it. */
+/* Whether a record is damaged, or missing although there must be one. It was of the step before the
+ * other record's, or of one after it. */
 static bool is_broken(const struct candidate *f, const struct candidate *other)
 {
     return f->code == -EBADMSG || (f->code == -ENOENT && !other->code && other->record.epoch);
 }
 
-/* After a power cut what was not flushed may be gone. Else damage is the drive's, and to fall back
- * to an older step in silence would hide that, and lose a step that a checkpoint may have. */
+/* After a power cut, unflushed data may be gone. Otherwise damage is the drive's fault; to use an
+ * older step silently would hide it, and lose a step that a checkpoint may rely on. */
 static bool may_fall_back(const struct zinf_commit *c, const struct candidate *f, bool give_up)
 {
     bool same_boot = !memcmp(f->record.boot, c->options.boot, sizeof f->record.boot);
@@ -88,7 +88,7 @@ static int choose(struct zinf_commit *c, struct candidate found[2], bool give_up
 {
     int newest = !found[1].code && (found[0].code || found[1].record.epoch > found[0].record.epoch);
     const struct candidate *first = &found[newest], *second = &found[!newest];
-    /* Where the second slot was never written, the first epoch was being committed at most. */
+    /* If the second slot was never written, at most the first epoch was being committed. */
     if (first->code)
         return found[1].code == -ENOENT
                    ? zinf_fail(-ENOENT, "no step was committed in this store")
@@ -110,8 +110,8 @@ static int choose(struct zinf_commit *c, struct candidate found[2], bool give_up
     return code;
 }
 
-/* Records that do not lead to a whole step become ones that nobody can read: an empty slot would
- * say that there never was one. */
+/* Makes records unreadable that do not lead to a whole step; an empty slot would mean that there
+ * was none. */
 static int spoil_others(struct zinf_commit *c, const struct candidate found[2])
 {
     const struct zinf_commit_io *io = &c->options.io;
@@ -165,7 +165,7 @@ static int recover(struct zinf_commit **out, const struct zinf_commit_options *o
     return code;
 }
 
-/* Banks that no epoch is in are not known to the last byte. */
+/* Marks the checksums of banks without an epoch as not known. */
 static void forget_bank(struct zinf_commit *c, uint64_t epoch)
 {
     memset(c->options.sums[epoch & 1], 0, ZINF_COMMIT_SUMS(c->options.n_pieces) * sizeof(uint32_t));
@@ -185,7 +185,7 @@ int zinf_commit_go_back(struct zinf_commit *c)
         code = prove(c, before);
     if (!code)
         forget_bank(c, newest);
-    /* The record that was gone back from is gone before anybody goes on from this epoch. */
+    /* Removes the record of the newer epoch before anything continues from this one. */
     if (!code)
         code = spoil_others(c, found);
     c->poison = code;

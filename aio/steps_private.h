@@ -15,9 +15,9 @@ struct zinf_steps {
     bool recovered;
 };
 
-/* Opens and locks the commit area; anew: an empty one. */
+/* Opens and locks the commit area. anew: creates an empty one. */
 int steps_open_area(struct zinf_steps *steps, bool anew);
-/* All but layout, payload_bytes and flush. */
+/* The options of a commit except layout, payload_bytes and flush. */
 struct zinf_commit_options steps_commit_options(struct zinf_steps *steps);
 
 #pragma GCC visibility pop

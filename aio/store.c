@@ -1,6 +1,6 @@
 /*
- * store: planned extents become one file per path, at full length and written once. Only then is
- * every later write a pure overwrite; a merely preallocated range would be converted in the file
+ * store: planned extents become one file for each path, at full length and written once. Later
+ * writes then only overwrite. A range that is merely preallocated would be converted in the file
  * system's journal at its first write, in the middle of a step.
  */
 #include "build-config.h"
@@ -17,10 +17,10 @@
 #include <unistd.h>
 
 #define DEFAULT_STRIPE_BYTES (2u << 20)
-#define MEASURE_BYTES (256u << 20)      /* to find out how fast a path is */
-#define MEASURE_FROM_BYTES (1ull << 30) /* a smaller store is not worth it */
+#define MEASURE_BYTES (256u << 20)      /* bytes by which a path's speed is measured */
+#define MEASURE_FROM_BYTES (1ull << 30) /* a smaller store is not measured */
 
-/* What a store that is only planned says its extents lie in. */
+/* The file of all extents of a store that only plans. */
 static struct zinf_aio_file nowhere = {
     .path = "a store that is only planned", .fd = -1, .direct = true, .lasting = true};
 
@@ -55,12 +55,12 @@ static int check_options(const struct zinf_store_options *options)
     return check_rates(options);
 }
 
-/* State that is moved to a "drive" made of RAM would fill the RAM it was to leave. */
+/* A "drive" in RAM would fill the memory that offloading is to save. */
 static int refuse_memory_fs(const char *path)
 {
     struct statfs info;
     if (statfs(path, &info))
-        return 0; /* taking the folder says what is wrong */
+        return 0; /* taking the folder reports the error */
     if (info.f_type != TMPFS_MAGIC && info.f_type != RAMFS_MAGIC)
         return 0;
     return zinf_fail(-EINVAL,
@@ -121,7 +121,7 @@ int zinf_store_create(struct zinf_store **out, const struct zinf_store_options *
     return 0;
 }
 
-/* The next process of the same run goes on with them. */
+/* The next process of the run uses them. */
 static void leave_files(struct zinf_store *store)
 {
     for (int i = 0; i < store->n_paths; i++) {
@@ -134,7 +134,7 @@ static void close_files(struct zinf_store *store)
 {
     for (int i = 0; i < store->n_paths; i++) {
         struct zinf_aio_file *file = store->paths[i].file;
-        /* A queue's ring may still hold the file; its space must be free now. */
+        /* A queue's ring may keep the file open; its space must be free now. */
         if (file && ftruncate(file->fd, 0))
             zinf_log(ZINF_LOG_WARN, "aio: cannot empty %s: %s", file->path, strerror(errno));
         if (file)
@@ -163,7 +163,7 @@ void zinf_store_destroy(struct zinf_store *store)
     free(store);
 }
 
-/* Rates that were not given; of paths on one drive the measurements agree within noise. */
+/* Measures rates that were not given. */
 static int measure_paths(struct zinf_store *store)
 {
     struct zinf_aio_bench_rates rates;
@@ -252,7 +252,7 @@ int zinf_store_write_generation(struct zinf_store *store, zinf_extent extent, ui
                                        .extent = extent,
                                        .generation = generation,
                                        .offset = offset,
-                                       .memory = (void *)memory, /* only read from */
+                                       .memory = (void *)memory, /* only read */
                                        .bytes = bytes};
     return move_and_wait(&request);
 }

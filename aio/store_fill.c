@@ -1,6 +1,6 @@
 /*
- * store_fill: takes the space of a store. First it is checked on every path, then reserved on
- * every path, and only then written, so that a drive that is too small is said at once.
+ * store_fill: takes the space of a store. It checks all paths, then reserves space on all of them,
+ * and only then writes, so that a drive that is too small is reported at once.
  */
 #include "build-config.h"
 
@@ -14,11 +14,11 @@
 #include "base/memory.h"
 
 #define FILL_BYTES (4u << 20)      /* one request of zeros */
-#define FILL_REQUESTS 16           /* in flight; all paths together */
+#define FILL_REQUESTS 16           /* in flight on all paths together */
 #define RESERVE_BYTES (1ull << 30) /* one call of fallocate, so that signals get through */
 
 #ifndef FALLOC_FL_WRITE_ZEROES
-#define FALLOC_FL_WRITE_ZEROES 0x80 /* Linux 6.17: written extents without moving the zeros */
+#define FALLOC_FL_WRITE_ZEROES 0x80 /* Linux 6.17: written extents without transferring zeros */
 #endif
 
 /* Paths on one file system share what is free there. */
@@ -58,7 +58,7 @@ int zinf_store_reserve(const struct zinf_store_path *path)
 {
     char size[16], free_text[16];
     int code = in_chunks(path->file->fd, 0, path->bytes);
-    if (code == -EOPNOTSUPP) /* the zeros will take the space */
+    if (code == -EOPNOTSUPP) /* writing zeros will take the space */
         code = ftruncate(path->file->fd, (off_t)path->bytes) ? -errno : 0;
     if (!code)
         return 0;
@@ -83,7 +83,7 @@ static int make_file(struct zinf_store_path *path)
     return zinf_store_reserve(path);
 }
 
-/* Where each path stands; a path that the drive itself zeroed starts at its end. */
+/* Progress of each path; a path that the drive itself zeroed starts at its end. */
 struct fill {
     struct zinf_store *store;
     struct zinf_aio_queue *queue;

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#define SLACK 1.04 /* a sharing that takes this much longer than the ideal is good enough */
+#define SLACK 1.04 /* how much longer than the ideal a distribution may take */
 
 static uint64_t stripes_of_path(const struct zinf_store *store, int path, uint64_t stripes)
 {
@@ -17,8 +17,8 @@ static uint64_t stripes_of_path(const struct zinf_store *store, int path, uint64
     return count;
 }
 
-/* Gives the next stripe to the path that would be done with it first, which no other sharing of
- * length stripes beats, and returns the time until all are done. */
+/* Gives each stripe to the path that would finish it first, which no other distribution of `length`
+ * stripes beats. Returns the time until all are finished. */
 static double share_out(struct zinf_store *store, uint32_t length)
 {
     const double *rates = store->rates;
@@ -37,8 +37,8 @@ static double share_out(struct zinf_store *store, uint32_t length)
     return longest;
 }
 
-/* The shortest pattern that is as good as measurements are: a few per cent of difference between
- * equal drives is noise, and then the pattern is one stripe each. */
+/* The shortest pattern that is as good as the measurements are exact: equal drives differ by a few
+ * per cent, and then the pattern has one stripe of each. */
 static void choose_pattern(struct zinf_store *store)
 {
     double sum = 0;
@@ -65,7 +65,8 @@ static void set_lengths(struct zinf_store *store)
 
 void zinf_store_map_extents(struct zinf_store *store)
 {
-    uint64_t next[3] = {0}; /* by generations: of the first bank, and behind both */
+    /* [n_generations] next free place of extents with one generation, or with two */
+    uint64_t next[3] = {0};
     store->bank_bytes = 0;
     for (uint32_t i = 0; i < store->n_extents; i++)
         store->bank_bytes += store->extents[i].n_generations == 2 ? store->extents[i].bytes : 0;

@@ -44,7 +44,7 @@ static void adafactor_sums(const struct zinf_adafactor_tensor *t, uint64_t begin
 
 /* ---- the update ---- */
 
-/* Its lanes from column j on; the scaled gradient is g. */
+/* The update of the lanes from column j on; g is the scaled gradient. */
 ALWAYS_INLINE vec update_at(const struct adafactor_pass *pass, vec row_root, vec g, uint64_t j)
 {
     vec root = vec_mul(row_root, vec_load(pass->col_roots + j));
@@ -86,7 +86,7 @@ ALWAYS_INLINE vec applied(const struct adafactor_pass *pass, vec p, vec update)
     return vec_canonical(vec_fma(vec_set1(-pass->step_size), update, p));
 }
 
-/* Fewer than LANES elements at i: through the stack. */
+/* Updates fewer than LANES elements, from element i on, through arrays on the stack. */
 static __attribute__((noinline)) void apply_partial(const struct adafactor_pass *pass, uint64_t i,
                                                     uint64_t count, float row_root, uint64_t j)
 {
@@ -118,7 +118,7 @@ static __attribute__((noinline)) void apply_partial(const struct adafactor_pass 
 ALWAYS_INLINE void apply_as(enum zinf_dtype grad_dtype, enum zinf_dtype param_dtype,
                             const struct adafactor_pass *given, uint64_t row)
 {
-    const struct adafactor_pass pass = *given; /* local: the stores cannot alias it */
+    const struct adafactor_pass pass = *given; /* a local copy, which stores cannot alias */
     const struct zinf_adafactor_tensor t = *pass.tensor;
     const vec scale = vec_set1(t.grad_scale), root = vec_set1(pass.row_roots[row]);
     const uint64_t begin = row * t.cols, end = begin + t.cols;

@@ -3,7 +3,7 @@
  * states. Included by each per-ISA file after vector_kernels.h.
  */
 
-/* What the kernels make of an array's parameter copy. */
+/* How the kernels are to write an array's parameter copy. */
 ALWAYS_INLINE enum zinf_dtype param_form(const struct zinf_optim_array *a)
 {
     return a->remainder ? SPLIT_MASTER : a->param ? a->param_dtype : NO_PARAM;
@@ -14,7 +14,8 @@ ALWAYS_INLINE bool has_moment2(enum zinf_optim_kind kind)
     return kind == ZINF_OPTIM_ADAMW || kind == ZINF_OPTIM_ADAM || kind == OPTIM_STREAM2;
 }
 
-/* optim_scalars, each in every lane. A local copy: the stores of a loop cannot alias it. */
+/* The numbers of optim_scalars, each in all lanes. Loops use a local copy, which their stores
+ * cannot alias. */
 struct lanes {
     vec grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps;
     vec weight_decay, lr, minus_lr, minus_lr_decay, minus_step_size;
@@ -81,7 +82,8 @@ ALWAYS_INLINE void update_sgd(const struct lanes *k, vec g, vec *p, vec *momentu
     *p = vec_fma(k->minus_lr, *momentum, *p);
 }
 
-/* The roof: the same loads and stores with the least arithmetic between them. */
+/* The memory-bandwidth limit that a step is compared with: its loads and stores with the least
+ * arithmetic. */
 ALWAYS_INLINE void update_stream(vec g, vec *p, vec *m, vec *v)
 {
     *p = vec_add(*p, g);

@@ -1,22 +1,20 @@
 /*
- * moment_kernels: moments that are not kept in fp32, read into and written from the vectors of a
- * step, so that any form is still one pass over memory. bf16 moments are rounded as they are
- * stored. 8-bit moments need the largest of their block first: the new ones wait in the
- * first-level cache until the block is done. optim.h has both formats.
- *
- * Included by each per-ISA file after vector_kernels.h.
+ * moment_kernels: moments that are not stored in fp32. They are converted as a step reads and
+ * writes its vectors, so a step is one pass over memory in any form. bf16 moments are rounded as
+ * they are stored. 8-bit moments need the largest value of their block first, so the new ones are
+ * kept in the first-level cache until the block is done. optim.h has both formats. Included by
+ * each per-ISA file after vector_kernels.h.
  */
-#define RANDOM_GROUP 64u /* elements that 16 Philox blocks serve */
+#define RANDOM_GROUP 64u /* elements whose random bits come from 16 Philox blocks */
 #define RANDOM_LANES 16u
 #define BLOCK_8BIT ((unsigned)ZINF_OPTIM_8BIT_BLOCK)
 
 /* ---- random bits for stochastic rounding ---- */
 
 /*
- * Ten rounds of zinf_philox on counters side by side, in spread vectors: a multiplication of 32
- * bits by 32 wants room for 64, so a vector holds every SPREAD-th counter, and what stands in the
- * high half of its lanes does not matter. The first word of the counters is first, first + SPREAD,
- * ...
+ * Ten rounds of zinf_philox on several counters at once. A product of 32 bits by 32 has 64, so a
+ * vector holds every SPREAD-th counter in the low half of its 64-bit lanes; the high halves do not
+ * matter. The counters' first words are first, first + SPREAD, first + 2 SPREAD, ...
  */
 ALWAYS_INLINE void philox_spread(uint64_t first, uint64_t step, uint64_t key, ivec word[4])
 {
@@ -75,7 +73,8 @@ static __attribute__((noinline)) void random_halves(uint16_t *low, uint16_t *hig
     }
 }
 
-/* What bf16 holds stays: its values, infinities and canonical NaNs have 16 zeros below. */
+/* Values that bf16 can hold, infinities and canonical NaNs stay as they are: their lower 16 bits
+ * are 0. */
 ALWAYS_INLINE void store_half(uint16_t *to, vec value, const uint16_t *random)
 {
     if (random)
@@ -86,10 +85,11 @@ ALWAYS_INLINE void store_half(uint16_t *to, vec value, const uint16_t *random)
 
 /* ---- 8 bits ---- */
 
-/* Code c of e = floor(log2 c) stands for a line in c for each e, in units of the block's scale:
- * moment1: 10^(e - 6) (0.9 (c + 1/2) / 2^e - 0.8), and moment2 the same with (c + 1/2) / 2 for
- * c + 1/2, e - 7 and its own top. Of c as an fp32 number the exponent is e + 127, of which the low
- * three bits find the line: e stands at (e + 7) % 8. */
+/* The value of a code c is a linear function of c for each e = floor(log2 c), in units of the
+ * block's scale. For moment1 it is 10^(e - 6) (0.9 (c + 1/2) / 2^e - 0.8). For moment2, c + 1/2 is
+ * replaced by (c + 1/2) / 2 and e - 6 by e - 7, and the last line differs. The exponent of c as an
+ * fp32 number is e + 127; its low three bits are the index into the tables, so line e is at index
+ * (e + 7) % 8. */
 static const float line_slope1[8] = {0.45e-5f,    0.225e-4f,    0.1125e-3f, 0.5625e-3f,
                                      0.28125e-2f, 0.140625e-1f, 0,          0.9e-6f};
 static const float line_offset1[8] = {
@@ -99,7 +99,7 @@ static const float line_slope2[8] = {0.45e-6f,    0.225e-5f,    0.1125e-4f,   0.
                                      0.28125e-3f, 0.140625e-2f, 0.703125e-2f, 0.9e-7f};
 static const float line_offset2[8] = {-0.575e-6f,     -0.6875e-5f,     -0.74375e-4f,  -0.771875e-3f,
                                       -0.7859375e-2f, -0.79296875e-1f, -0.796484375f, -0.35e-7f};
-/* The value of the last code: it stands for the largest of a block. */
+/* The value of the last code, which the largest value of a block gets. */
 #define TOP1 (1 - 0.45f / 64)
 #define TOP2 (1 - 0.45f / 128)
 
@@ -121,10 +121,10 @@ ALWAYS_INLINE vec load_codes2(const uint8_t *codes, vec scale)
 }
 
 /*
- * How the moments of one block are put into cells: the inverse of the lines above, scaled by unit,
- * which takes the largest to the last value; split is 1e-4 of the unscaled. The lines fall in slope
- * from decade to decade, so the cell is the least of them all; and four decades down it is the same
- * picture, 16 times smaller, so that four lines are enough.
+ * How the values of a block become codes: the inverse of the lines above, multiplied by unit,
+ * which makes the largest value the last code. split is 1e-4 times the largest. The lines become
+ * flatter from decade to decade, so the code is the least of all lines. Four decades lower the
+ * picture is the same, 16 times smaller, so four lines are enough.
  */
 struct cells {
     vec slope[4], offset[4], split;
@@ -153,7 +153,7 @@ ALWAYS_INLINE vec cell_at(const struct cells *k, vec x)
     return vec_mul_below(x, k->split, vec_min(low, high), vec_set1(1 / 16.0f));
 }
 
-/* Codes of a block. Not inlined: all constants of one moment stay in registers. */
+/* Codes of a block of moment1. Not inlined, so that all constants stay in registers. */
 static __attribute__((noinline)) void store_codes1(int8_t *codes, const float *wide, float unit,
                                                    float split)
 {
@@ -165,7 +165,7 @@ static __attribute__((noinline)) void store_codes1(int8_t *codes, const float *w
     }
 }
 
-/* A step is divided by the root of moment2: it stays above 0. */
+/* The same of moment2, with at least code 1, since updates are divided by its root. */
 static __attribute__((noinline)) void store_codes2(uint8_t *codes, const float *wide, float unit,
                                                    float split)
 {
@@ -184,16 +184,16 @@ ALWAYS_INLINE float block_largest(uint32_t top)
     return largest;
 }
 
-/* 2^-100: the slopes of a block's lines, about 2^13 over its largest, are finite from there on. */
+/* 2^-100. Slopes are about 2^13 / largest, which is finite from here on. */
 #define LEAST_LARGEST 0x0d800000u
 
-/* A block that is no number of cells: too small for them, or with an Inf or NaN. */
+/* Whether a block cannot be coded: its largest value is too small, or it has an Inf or NaN. */
 ALWAYS_INLINE bool block_is_odd(uint32_t top)
 {
     return top < LEAST_LARGEST || top >= 0x7f800000u;
 }
 
-/* The scale of a block; and of an odd one the codes. */
+/* Sets the scale of a block, and the codes too if it cannot be coded. */
 ALWAYS_INLINE void block_scale(float *scale, void *codes, uint32_t top, float last)
 {
     if (!block_is_odd(top)) {
@@ -206,14 +206,14 @@ ALWAYS_INLINE void block_scale(float *scale, void *codes, uint32_t top, float la
 
 /* ---- any form ---- */
 
-/* What a run of elements has beside its arrays. */
+/* What a run of consecutive elements needs beside its arrays. */
 struct moment_run {
     uint64_t start;             /* its first element */
-    void *param;                /* where the copy of that element goes */
-    const uint16_t *low, *high; /* random bits from start on, or NULL */
-    float *wide1, *wide2;       /* new 8-bit moments from start on */
-    vec scale1, scale2;         /* of the 8-bit block */
-    ivec top1, top2;            /* the largest magnitudes yet in it, as bits */
+    void *param;                /* parameter copy of that element */
+    const uint16_t *low, *high; /* random bits from start on; NULL: round to nearest */
+    float *wide1, *wide2; /* new moments from start on, in fp32, before they become 8-bit codes */
+    vec scale1, scale2;   /* scales of the 8-bit block */
+    ivec top1, top2;      /* largest magnitudes of the block so far, as bits */
 };
 
 ALWAYS_INLINE vec load_moment1(enum zinf_optim_moments form, const struct zinf_optim_array *a,
@@ -260,7 +260,7 @@ ALWAYS_INLINE void store_moment2(enum zinf_optim_moments form, const struct zinf
                    run->high ? run->high + (i - run->start) : NULL);
     } else {
         vec_store(run->wide2 + (i - run->start), value);
-        run->top2 = ivec_max(run->top2, ivec_of_bits(value)); /* not negative, but for NaN */
+        run->top2 = ivec_max(run->top2, ivec_of_bits(value)); /* never negative, unless NaN */
     }
 }
 

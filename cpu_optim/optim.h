@@ -63,14 +63,21 @@ struct zinf_optim_hyper {
  *   m = fma(1 - beta1, g, beta1 * m);   v = fma(1 - beta2, g * g, beta2 * v)
  *   d = fma(sqrt(v), 1 / sqrt(1 - beta2^step), eps)
  *   p = fma(-lr * weight_decay, p, p);  p = fma(-lr / (1 - beta1^step), m / d, p)
- * Adam: g = fma(weight_decay, p, g) after the scaling, and no decay of p. Lion:     c = fma(1 -
- * beta1, g, beta1 * m);   p = fma(-lr * weight_decay, p, p)
- *           p = p - lr * sign(c), sign(0) = 0;  m = fma(1 - beta2, g, beta2 * m)
- * Adagrad: g as Adam; m = fma(g, g, m); p = fma(-lr, g / (sqrt(m) + eps), p) SGD: g as Adam; m =
- * fma(beta1, m, g); p = fma(-lr, m, p) With weight_decay 0 the decay is left out. A NaN is stored
- * as 0x7fc00000. Scalars (1 - beta, bias corrections, lr*wd) are computed once per call in double
- * and rounded to fp32. If param is set, p is written to it, rounded to param_dtype. grad_scale is
- * (clip factor) / (loss scale).
+ *
+ * Adam: g = fma(weight_decay, p, g) after the scaling, and no decay of p.
+ *
+ * Lion:
+ *   c = fma(1 - beta1, g, beta1 * m);  p = fma(-lr * weight_decay, p, p)
+ *   p = p - lr * sign(c), sign(0) = 0; m = fma(1 - beta2, g, beta2 * m)
+ *
+ * Adagrad: g as Adam; m = fma(g, g, m); p = fma(-lr, g / (sqrt(m) + eps), p)
+ *
+ * SGD: g as Adam; m = fma(beta1, m, g); p = fma(-lr, m, p)
+ *
+ * With weight_decay 0 the decay is left out. A NaN is stored as 0x7fc00000. Scalars (1 - beta, bias
+ * corrections, lr * weight_decay) are computed once per call in double and rounded to fp32. If
+ * param is set, p is written to it, rounded to param_dtype. grad_scale is (clip factor) / (loss
+ * scale).
  *
  * Split master: if remainder is set and master is NULL, the fp32 master is stored as the bf16
  * parameter and 16 further bits: master bits = (param << 16) + remainder as a signed number. The
@@ -90,11 +97,11 @@ struct zinf_optim_hyper {
  * its block of ZINF_OPTIM_8BIT_BLOCK elements, counted from the array's start. The number of
  * leading zeros of a code gives the decimal exponent, and the bits after its first one give the
  * fraction. With e = floor(log2 |c|), the value of code c is the middle of a cell,
- *   sign(c) 10^(e - L) (0.1 + 0.9 (|c| + 1/2 - 2^e) / 2^e), with L = 6 for moment1, c = -127 ..
- * 127, and L = 7 for moment2, c = 1 .. 255. Code 0 is 0. A new moment, computed by AdamW as above,
- * gets the code of the cell in which it lies; the largest of its block gets the last code. moment2
- * gets at least code 1, because the update is divided by its root. A block with all values below
- * 2^-100 becomes 0; a block with an Inf or NaN becomes NaN.
+ *   sign(c) 10^(e - L) (0.1 + 0.9 (|c| + 1/2 - 2^e) / 2^e),
+ * with L = 6 and c = -127 .. 127 for moment1, L = 7 and c = 1 .. 255 for moment2. Code 0 is 0. A
+ * new moment, computed by AdamW as above, gets the code of the cell in which it lies; the largest
+ * of its block gets the last code. moment2 gets at least code 1, because the update is divided by
+ * its root. A block with all values below 2^-100 becomes 0; a block with an Inf or NaN becomes NaN.
  */
 struct zinf_optim_array {
     uint64_t n;

@@ -1,9 +1,9 @@
 /*
- * optim_bench: how fast a step runs here, against the roof: a streaming loop over the same arrays
- * that loads and stores the same bytes in the same mix with next to no arithmetic, the best of all
- * instruction sets here, alternating with the step in the same run. (Adafactor goes over its
- * gradient three times; its roof is the speed of that loop with one moment.) Allocates its arrays
- * itself; one caller at a time, as it is a timing.
+ * optim_bench: times optimizer steps on this machine, against the *roof*: a loop over the same
+ * arrays with the same loads and stores and next to no arithmetic. The roof is the best of all
+ * instruction sets and alternates with the step in the same run. Adafactor reads its gradient
+ * three times; its roof is the speed of the loop with one moment. Allocates its arrays. Only one
+ * call at a time, since it is a timing.
  */
 #ifndef ZINF_OPTIM_BENCH_H
 #define ZINF_OPTIM_BENCH_H
@@ -11,25 +11,26 @@
 #include "cpu_optim/optim.h"
 
 struct zinf_optim_bench {
-    /* in */
+    /* set by the caller */
     enum zinf_optim_kind kind;
     enum zinf_isa isa; /* at most zinf_isa() */
-    uint64_t n;        /* elements; much more than the caches hold */
+    uint64_t n;        /* elements; their arrays should be much larger than the caches */
     enum zinf_dtype grad_dtype, param_dtype;
-    bool adafactor;    /* instead of kind: one matrix of rows of 4096 elements */
+    bool adafactor; /* an Adafactor step of a matrix with rows of 4096 elements; kind is not used */
     bool split_master; /* param_dtype is bf16 */
     enum zinf_optim_moments moments;
     bool stochastic_rounding;
     int n_threads;
-    int repeats; /* rounds of one step and one streaming loop each; the medians count */
-    /* out */
+    int repeats; /* rounds of one step and one loop each, of which the medians are taken */
+    /* set by the call */
     double seconds, roof_seconds;
-    uint64_t bytes;      /* read and written by one step */
-    uint64_t data_bytes; /* of the arrays that it goes over */
+    uint64_t bytes;      /* bytes that a step reads and writes */
+    uint64_t data_bytes; /* bytes of its arrays */
     double roof_gb_per_s;
-    double ratio; /* roof to step, median of the rounds: 1 is the speed of memory */
+    /* speed of the step divided by the roof, median of the rounds; 1 is the speed of memory */
+    double ratio;
 };
-/* -EINVAL for a bad n, n_threads, repeats, kind or isa; -ENOMEM. */
+/* Runs the benchmark. -EINVAL: n, n_threads, repeats, kind or isa is not possible; -ENOMEM. */
 int zinf_optim_bench(struct zinf_optim_bench *bench);
 
 #endif

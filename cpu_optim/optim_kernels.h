@@ -5,15 +5,15 @@
  * NaNs are made canonical before they are stored: which payload survives an operation on two NaNs
  * depends on the instruction that the compiler picks, and would differ between instruction sets.
  */
-#define LINE_ELEMS 16u /* fp32 of one cache line */
-#define PAIR_ELEMS 32u /* 16-bit numbers of one cache line */
+#define LINE_ELEMS 16u /* fp32 numbers of a cache line */
+#define PAIR_ELEMS 32u /* 16-bit numbers of a cache line */
 #define TILE_ELEMS 512u
 
 /* ---- one vector of an array, at element i ---- */
 
-/* Hardware prefetchers start late, and the arithmetic between loads leaves few of them in flight:
- * each line of every array is asked for this far ahead. 256 bytes to 3 KiB of fp32 measure alike on
- * pages of 2 MiB; on pages of 4 KiB, as arrays of other programs have, 2 KiB cost 3 to 6 %. */
+/* How far ahead each line of every array is prefetched. Hardware prefetchers start late, and the
+ * arithmetic between loads leaves few loads in flight. Distances from 256 bytes to 3 KiB of fp32
+ * are equally fast on 2 MiB pages; on 4 KiB pages 2 KiB cost 3 to 6 %. */
 #define PREFETCH_ELEMS 128u
 
 ALWAYS_INLINE void prefetch(const void *x, size_t element_bytes, uint64_t i)
@@ -23,7 +23,7 @@ ALWAYS_INLINE void prefetch(const void *x, size_t element_bytes, uint64_t i)
         __builtin_prefetch((const char *)x + (i + LINE_ELEMS) * element_bytes);
 }
 
-/* What a pair of lines will need, PREFETCH_ELEMS before it is there. */
+/* Prefetches what a pair of lines will need, PREFETCH_ELEMS ahead. */
 ALWAYS_INLINE void prefetch_pair(bool moment2, enum zinf_dtype grad_dtype, bool split,
                                  enum zinf_optim_moments form, const struct zinf_optim_array *a,
                                  uint64_t i)
@@ -89,8 +89,8 @@ ALWAYS_INLINE void step_vector(enum zinf_optim_kind kind, enum zinf_dtype grad_d
 }
 
 /*
- * The new moments of a block become codes. Half of what the block prefetches is asked for here:
- * else memory would rest meanwhile.
+ * Turns the new moments of a block into codes. Half of the block's prefetches are made here, since
+ * memory would be idle otherwise.
  */
 ALWAYS_INLINE void step_block_end(enum zinf_dtype grad_dtype, bool split,
                                   const struct zinf_optim_array *a, const struct moment_run *run,
@@ -112,7 +112,8 @@ ALWAYS_INLINE void step_block_end(enum zinf_dtype grad_dtype, bool split,
     block_scale(a->scale2 + i / BLOCK_8BIT, a->byte_moment2 + i, top2, TOP2);
 }
 
-/* count elements from run->start on: whole vectors, and in 8 bits whole blocks. */
+/* A step of count elements from run->start on, in whole vectors, and with 8-bit moments in whole
+ * blocks. */
 ALWAYS_INLINE void step_run(enum zinf_optim_kind kind, enum zinf_dtype grad_dtype,
                             enum zinf_dtype param_dtype, enum zinf_optim_moments form,
                             const struct lanes *k, const struct zinf_optim_array *a,
@@ -148,10 +149,10 @@ ALWAYS_INLINE uint64_t unit_of(enum zinf_optim_moments form)
 }
 
 /*
- * The parameter copy is not read again soon, so it is stored past the cache: memory is spared the
- * reading of lines that are overwritten whole. Only whole lines at once: the few buffers that
- * gather such stores are shared with the fills of the loads, and a line that trickles in is thrown
- * out half full (measured: half the speed). So a tile collects its copy in the first-level cache.
+ * The parameter copy is not read again soon, so it is stored past the cache; lines that are
+ * overwritten whole need not be read. Only whole lines are stored so: the few buffers that collect
+ * such stores also serve loads, and a line that is written slowly leaves them half full (measured:
+ * half the speed). So the copy of a tile is collected in the first-level cache first.
  */
 ALWAYS_INLINE uint64_t step_loop(enum zinf_optim_kind kind, enum zinf_dtype grad_dtype,
                                  enum zinf_dtype param_dtype, enum zinf_optim_moments form,
@@ -159,7 +160,7 @@ ALWAYS_INLINE uint64_t step_loop(enum zinf_optim_kind kind, enum zinf_dtype grad
                                  uint64_t i, uint64_t end)
 {
     const uint64_t param_bytes = param_dtype == ZINF_DTYPE_F32 ? 4 : 2;
-    struct zinf_optim_array a = *array; /* local: pointers stay in registers */
+    struct zinf_optim_array a = *array; /* a local copy, so that pointers stay in registers */
     _Alignas(CACHE_LINE) char copy[TILE_ELEMS * sizeof(float)];
     _Alignas(CACHE_LINE) float wide[2][TILE_ELEMS];
     uint16_t low[TILE_ELEMS], high[TILE_ELEMS];
@@ -188,9 +189,10 @@ ALWAYS_INLINE uint64_t step_loop(enum zinf_optim_kind kind, enum zinf_dtype grad
 
 /* ---- less than a unit ---- */
 
-/* Room for one unit of any form, with zeros behind what is there. */
+/* Room for one vector or block in any form, with zeros behind the elements. */
 struct part {
-    float master[BLOCK_8BIT], moment1[BLOCK_8BIT], moment2[BLOCK_8BIT]; /* wide, in 8 bits */
+    /* in fp32, with 8-bit moments */
+    float master[BLOCK_8BIT], moment1[BLOCK_8BIT], moment2[BLOCK_8BIT];
     float grad[BLOCK_8BIT], param[BLOCK_8BIT];
     uint16_t remainder[BLOCK_8BIT], half_moment1[BLOCK_8BIT], half_moment2[BLOCK_8BIT];
     uint16_t low[BLOCK_8BIT], high[BLOCK_8BIT];
@@ -199,8 +201,8 @@ struct part {
     float scale1, scale2;
 };
 
-/* Elements i .. i + count of the array, through padded arrays on the stack. Rare, so of one form
- * for all kinds. */
+/* A step of elements i .. i + count through padded arrays on the stack. It is rare, so one copy
+ * serves all kinds. */
 static __attribute__((noinline)) void
 step_partial(enum zinf_optim_kind kind, enum zinf_optim_moments form, const struct lanes *k,
              const struct zinf_optim_array *a, uint64_t i, uint64_t count)
@@ -212,7 +214,7 @@ step_partial(enum zinf_optim_kind kind, enum zinf_optim_moments form, const stru
         void *part, *array;
         size_t element_bytes;
     } fields[] = {
-        {part.grad, (void *)a->grad, grad_bytes}, /* first: it is only read */
+        {part.grad, (void *)a->grad, grad_bytes}, /* first, as it is only read */
         {part.master, a->master, sizeof(float)},
         {part.moment1, a->moment1, sizeof(float)},
         {part.moment2, a->moment2, sizeof(float)},
@@ -255,8 +257,8 @@ step_partial(enum zinf_optim_kind kind, enum zinf_optim_moments form, const stru
 
 /* ---- one copy of the loop for each kind and form, and of AdamW for each pair of dtypes ---- */
 
-/* The copies for pairs of dtypes are most of what the compiler does in this folder. They are made
- * where a step's speed depends on them: for AdamW, and for the streams that it is measured by. */
+/* A copy for each pair of dtypes is most of what the compiler works on in this folder. They are
+ * made where speed depends on them: for AdamW, and for the loops that it is compared with. */
 ALWAYS_INLINE bool has_dtype_loops(enum zinf_optim_kind kind)
 {
     return LANES > 1 &&
@@ -278,7 +280,7 @@ ALWAYS_INLINE uint64_t step_to(enum zinf_optim_kind kind, enum zinf_dtype grad_d
     return step_loop(kind, grad_dtype, ZINF_DTYPE_F16, form, k, a, i, end);
 }
 
-/* Elements up to where the moments start a line; 8-bit blocks are taken as they lie. */
+/* Elements up to the first cache line boundary of the moments; 8-bit blocks are not aligned. */
 ALWAYS_INLINE uint64_t head_of(enum zinf_optim_moments form, const struct zinf_optim_array *a,
                                uint64_t i)
 {
@@ -356,7 +358,7 @@ static void step_range(const struct optim_scalars *s, const struct zinf_optim_ar
         (a->half_moment1 ? half : wide)[s->kind](s, a, begin, end);
 }
 
-/* What follows an update is done a block at a time, while its values are near. */
+/* What follows an update is done block by block, while the values are in the cache. */
 static void step(const struct optim_scalars *s, const struct zinf_optim_array *a, uint64_t begin,
                  uint64_t end, double *block_sums)
 {

@@ -51,70 +51,71 @@
 extern "C" {
 #endif
 
-/* n elements of dtype at x, which zinf_pack() reads and zinf_unpack() writes. Any alignment that
- * the dtype has. */
+/* An array of n elements of dtype at x, which zinf_pack() reads and zinf_unpack() writes. x needs
+ * only the alignment of its dtype. */
 struct zinf_pack_array {
     void *x;
     enum zinf_dtype dtype;
     uint64_t n;
-    bool unsummed; /* zinf_pack(): the image's payload gets no checksums of its own */
+    bool unsummed; /* for zinf_pack(): the payload gets no checksums */
 };
 
-/* Most bytes of an image: those of the array, and 64 + 64 + 8 for every 512 elements begun, in
- * part. 0: the array is too long to count its bytes. */
+/* The largest size of an image of n elements. 0: the size does not fit in 64 bits. */
 uint64_t zinf_pack_bound(enum zinf_dtype dtype, uint64_t n);
-/* Bytes of the image that was written to out, which lies on a multiple of 64 and has room for
- * zinf_pack_bound(). -EINVAL: it has not. The ranges may not overlap. */
+/* Packs an array and returns the image's bytes. out must be a multiple of 64 and have
+ * zinf_pack_bound() bytes, else -EINVAL. array and out must not overlap. */
 int64_t zinf_pack(void *out, uint64_t out_bytes, const struct zinf_pack_array *array,
                   int n_threads);
-/* Looks at the head and the table of the image at in, a multiple of 64, and at what of its payload
- * has a checksum over no more than 240 bytes: for a device that unpacks it and looks at the rest.
- * Bytes of the image, or as zinf_unpack; array->x is not used. */
+/* Checks the head and the table of an image, and the checksums of at most 240 bytes of payload
+ * each, for a device that unpacks the image and checks the rest. in must be a multiple of 64.
+ * array->x is not used. Returns as zinf_unpack. */
 int64_t zinf_pack_check(const struct zinf_pack_array *array, const void *in, uint64_t in_bytes);
-/* Bytes of the image at in, a multiple of 64; other bytes may follow it. -EBADMSG: it is damaged,
- * cut off or of another array, and what array->x holds then is not defined. Reads and writes
- * nothing outside of the two ranges, whatever in holds. */
+/* Unpacks the image at in, which must be a multiple of 64 and may be followed by other bytes.
+ * Returns the image's bytes. -EBADMSG: it is damaged, incomplete or of another array; the content
+ * of array->x is then undefined. Accesses nothing outside the two ranges, whatever in holds. */
 int64_t zinf_unpack(const struct zinf_pack_array *array, const void *in, uint64_t in_bytes,
                     int n_threads);
 
 /* ---- numbers that change in their images ---- */
 
-#define ZINF_PACK_PIECE 32768u /* elements of a piece; the last may have fewer */
+#define ZINF_PACK_PIECE 32768u /* elements of a piece; the last piece may have fewer */
 #define ZINF_PACK_SLICES 64
 #define ZINF_PACK_CHANGING 4
 
-/* One of several arrays of n elements that change together. Its numbers come out of the image `in`,
- * a multiple of 64; or, NULL, from array.x, where they are changed if in_place, and else stay. */
+/* One of several arrays of n elements that are changed together. If `in` is set, the numbers are
+ * unpacked from that image, at a multiple of 64. Otherwise they are array.x, and are changed there
+ * if in_place is set. */
 struct zinf_pack_changing {
     struct zinf_pack_array array;
     const void *in;
     uint64_t in_bytes;
     bool in_place;
-    /* Where its new image is made, with zinf_pack_bound() bytes on a multiple of 64, apart from all
-     * else: zinf_pack_collect() finishes it. NULL: none is. */
+    /* Memory for the array's new image, zinf_pack_bound() bytes at a multiple of 64 that overlap
+     * nothing else. zinf_pack_collect() must finish the image. NULL: no new image. */
     void *out;
-    int64_t bytes;                               /* of that image */
-    uint64_t slices[ZINF_PACK_SLICES], n_slices; /* zinf_pack_change's: payload of each */
+    int64_t bytes; /* of the new image */
+    /* payload bytes of each slice; used by zinf_pack_change */
+    uint64_t slices[ZINF_PACK_SLICES], n_slices;
 };
 struct zinf_pack_change {
     struct zinf_pack_changing *arrays; /* [n_arrays], at most ZINF_PACK_CHANGING */
     uint32_t n_arrays;
-    /* Changes elements [first, first + n), of array i at x[i]: threads call it at the same time,
-     * for other elements. The first result but 0 ends all. */
+    /* Changes elements [first, first + n); those of array i are at x[i]. Several threads call it at
+     * the same time for different elements. A result other than 0 ends the work. */
     int (*change)(void *context, uint64_t first, uint64_t n, void *const x[]);
     void *context;
     void *room; /* zinf_pack_change_room() bytes, on a multiple of 64 */
     int n_threads;
 };
-/* Unpacks, changes and packs piece by piece, in a core's cache: memory moves the images and not the
- * numbers. 0; -EBADMSG as zinf_unpack(), after which some numbers may have been changed; or what
- * change returned. */
+/* Unpacks, changes and packs piece by piece, in a core's cache, so that only images go through
+ * memory. 0; -EBADMSG as zinf_unpack(), and some numbers may have been changed already; or the
+ * result of change. */
 int zinf_pack_change(const struct zinf_pack_change *c);
 uint64_t zinf_pack_change_room(const struct zinf_pack_change *c);
-/* Makes the new image, which is one without checksums of its payload, so many bytes longer: these
- * are for the caller to fill with zeros. */
+/* Extends a new image without payload checksums by so many bytes, which the caller must set to
+ * zero. */
 void zinf_pack_pad(struct zinf_pack_changing *of, uint64_t bytes);
-/* Copies the new image to `to`, which may be its own `out`; then that is the image. */
+/* Copies a new image to `to` and finishes it; `to` may be its own `out`. */
 void zinf_pack_collect(const struct zinf_pack_changing *of, void *to, int n_threads);
 
 #ifdef __cplusplus

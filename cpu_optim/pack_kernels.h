@@ -37,11 +37,11 @@ static void join(void *x, const uint16_t *high, const void *low)
 
 /* ---- the choice of a width ---- */
 
-/* An element is an exception if magnitude - zero < bound as unsigned numbers: of a zero that has a
+/* An element is an exception if magnitude - zero < bound in unsigned numbers. For a zero that has a
  * code the left side wraps around. */
 ALWAYS_INLINE uint16_t bound_of(const struct pack_block *block)
 {
-    int bound = block->base - pack_largest(block); /* the zeros of both sides cancel out */
+    int bound = block->base - pack_largest(block); /* the terms for zero cancel out */
     return (uint16_t)(bound > 0 ? bound : 0);
 }
 
@@ -51,7 +51,7 @@ ALWAYS_INLINE uint64_t exceptions_at(const uint16_t *at, const struct pack_block
     return h_below(h_sub(size, h_set1(block->zero)), h_set1(bound_of(block)));
 }
 
-/* Exceptions of the TRIALS widths below the block's, in one pass over its elements. */
+/* Counts the exceptions of the TRIALS next smaller widths in one pass. */
 #define TRIALS 2
 static void count_exceptions(const uint16_t *halves, const struct pack_block *block,
                              uint32_t counts[TRIALS])
@@ -79,7 +79,7 @@ static void narrow(struct pack_block *block, const uint16_t *halves)
         uint32_t counts[TRIALS];
         count_exceptions(halves, block, counts);
         for (int t = 0; t < TRIALS; t++) {
-            if (block->width <= block->sign + block->zero || /* one code is left for a zero */
+            if (block->width <= block->sign + block->zero || /* one code is needed for zero */
                 counts[t] > PACK_EXCEPTIONS ||
                 (counts[t] - block->exceptions) * sizeof(struct pack_exception) >= 2 * PACK_ROW)
                 return;
@@ -112,7 +112,7 @@ static struct pack_block choose(const uint16_t *halves)
 
 /* ---- codes ---- */
 
-/* Row r of codes of a constant width, in a column of LANES: from bit r * width on. */
+/* Row r of codes of a constant width, in a column of LANES, begins at bit r * width. */
 #define FIRST_WORD(r, width) ((r) * (width) / 16)
 #define SHIFT(r, width) ((r) * (width) % 16)
 #define EACH_ROW(row)                                                                              \
@@ -123,8 +123,9 @@ static struct pack_block choose(const uint16_t *halves)
         width(10) width(11) width(12) width(13) width(14) width(15)
 
 struct coding {
-    hvec base, mask, zero, zero_code; /* zero: the magnitude that has zero_code; 0xffff: none */
-    int sign, sign_shift;             /* sign_shift 16: no signs */
+    /* zero: the magnitude that zero_code stands for; 0xffff: none */
+    hvec base, mask, zero, zero_code;
+    int sign, sign_shift; /* sign_shift 16: no signs */
 };
 
 ALWAYS_INLINE struct coding coding_of(const struct pack_block *block)
@@ -190,7 +191,7 @@ ALWAYS_INLINE void decode_width(uint16_t *halves, const uint16_t *in, const stru
     }
 }
 
-/* Without a branch that depends on where they are: that would be guessed wrong for most of them. */
+/* Without a branch on where exceptions are, which would be mispredicted for most of them. */
 static void list_exceptions(struct pack_exception *list, const uint16_t *halves,
                             const struct pack_block *block)
 {

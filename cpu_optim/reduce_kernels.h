@@ -6,7 +6,7 @@
  * the same bits; padding a short vector with zeros adds +0 to sums that are never -0.
  */
 
-/* count < LANES elements at i, zeros behind them. */
+/* Loads count < LANES elements from i on, followed by zeros. */
 static __attribute__((noinline)) vec load_partial(const void *x, enum zinf_dtype dtype, uint64_t i,
                                                   uint64_t count)
 {
@@ -42,7 +42,7 @@ ALWAYS_INLINE double sums_total(const struct sums *sums)
     return lane[0];
 }
 
-/* Of a split master, x is its parameter; else remainder is NULL. */
+/* remainder NULL: x has elements of dtype; else x is the parameter of a split master. */
 ALWAYS_INLINE double sum_block_as(const void *x, const uint16_t *remainder, enum zinf_dtype dtype,
                                   uint64_t i, uint64_t end)
 {

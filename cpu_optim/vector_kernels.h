@@ -28,7 +28,8 @@
  */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define CACHE_LINE 64u
-/* Beside the dtypes of a parameter copy: none, and the copy being half of the master. */
+/* Values beside the dtypes of a parameter copy: there is none, or it is the upper half of the
+ * master. */
 #define NO_PARAM ZINF_DTYPE_COUNT
 #define SPLIT_MASTER ((enum zinf_dtype)(ZINF_DTYPE_COUNT + 1))
 

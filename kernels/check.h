@@ -1,11 +1,11 @@
-/* check: whether an operation's arguments fit each other, the same for every device. -EINVAL with
- * a sentence that names the operation and the shapes. */
+/* check: checks the arguments of operations, for every device. -EINVAL with a sentence that names
+ * the operation and the shapes. */
 #ifndef ZINF_CHECK_H
 #define ZINF_CHECK_H
 
 #include "kernels/kernels.h"
 
-/* A norm's heads in a row and elements from row to row, where 0 stands for the plain case. */
+/* Number of heads of a norm and distance of rows, with 0 replaced by its meaning. */
 static inline int64_t norm_heads(const struct zinf_norm *args)
 {
     return args->heads ? args->heads : 1;
@@ -14,12 +14,12 @@ static inline int64_t norm_ld(const struct zinf_norm *args)
 {
     return args->ld ? args->ld : norm_heads(args) * args->cols;
 }
-/* What is added to a norm's weights, or all of them. */
+/* The number that is added to a norm's weights, or is all of them. */
 static inline float norm_w_add(const struct zinf_norm *args)
 {
     return args->w || args->w_add != 0.0f ? args->w_add : 1.0f;
 }
-/* What rows of an embedding are scaled by, where 0 stands for 1. */
+/* The factor of an embedding's rows, with 0 replaced by 1. */
 static inline float embedding_scale(const struct zinf_embedding *args)
 {
     return args->scale != 0.0f ? args->scale : 1.0f;
@@ -28,7 +28,7 @@ static inline float embedding_scale(const struct zinf_embedding *args)
 int check_matmul(const struct zinf_matmul *args);
 int check_norm(const struct zinf_norm *args, const char *operation);
 int check_attention(const struct zinf_attention *args, const char *operation);
-/* Of the shapes; a cache's sequences and positions are the device's to look at. */
+/* Checks shapes; the sequences and positions are checked by the device. */
 int check_attention_cached(const struct zinf_attention_cached *args);
 int check_distance_bias(const struct zinf_distance_bias *args, const char *operation);
 int check_activation(enum zinf_activation kind);
@@ -51,7 +51,7 @@ int check_weigh(const struct zinf_weigh *args);
 int check_magnitude(const struct zinf_magnitude *args);
 int check_column_scale(const struct zinf_column_scale *args);
 int check_column_dot(const struct zinf_column_dot *args);
-/* tile: logits are looked at, not only rows */
+/* tile: also checks the logits, not only the rows. */
 int check_softcap(float cap, const char *operation);
 int check_preference(const struct zinf_preference *args);
 int check_noise(const struct zinf_noise *args);
@@ -63,7 +63,7 @@ int check_loss(const struct zinf_cross_entropy *args, bool tile, const char *ope
 int check_residual(const struct zinf_residual *args, const char *operation);
 int check_column_sum(int64_t rows, int64_t cols);
 int check_dropout(const struct zinf_dropout *dropout, const char *operation);
-/* A queue has have bytes of workspace and the operation needs bytes. */
+/* -EINVAL if a queue's workspace of `have` bytes is too small. */
 int check_workspace(uint64_t have, uint64_t bytes, const char *operation);
 
 #endif

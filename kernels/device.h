@@ -4,7 +4,7 @@
 
 #include "kernels/kernels.h"
 
-/* What the module calls of the program; it links to nothing of ours. */
+/* The functions of the program that the module calls; it does not link to the program. */
 struct cuda_module_base {
     int (*fail)(int code, const char *format, ...) ZINF_PRINTF(2, 3);
     void (*log_once)(enum zinf_log_level level, const char *key, const char *format, ...)
@@ -15,13 +15,13 @@ typedef int cuda_create_function(struct zinf_device **out,
                                  const struct zinf_device_options *options,
                                  const struct cuda_module_base *base);
 cuda_create_function zinf_device_cuda_create;
-/* And how many GPUs it sees; 0 or less: none. */
+/* The number of GPUs that it sees; 0 or less: none. */
 typedef int cuda_count_function(void);
 cuda_count_function zinf_device_cuda_gpus;
-/* And which program's it is: ZINF_DEVICE_INTERFACE (kernels/local.mk) of what it was compiled with.
- */
+/* ZINF_DEVICE_INTERFACE (kernels/local.mk) of the headers that the module was compiled with. */
 extern const char zinf_device_cuda_interface[];
 
-/* -ENODEV with zinf_device_cuda_why_not() in the message where there is no module or driver. */
+/* Creates the device. -ENODEV if there is no module or driver; the message has
+ * zinf_device_cuda_why_not(). */
 int cuda_device_load(struct zinf_device **out, const struct zinf_device_options *options);
 #endif

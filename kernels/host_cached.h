@@ -1,23 +1,24 @@
 /*
- * host_cached: attention of a few new rows over a sequence's cached keys and values, to be included
- * once by each per-ISA file behind host_rows.h. All query heads that share a key head go through
- * the cache together, tile by tile with a running maximum and sum (Milakov and Gimelshein, arXiv
- * 1805.02867), so that every key and value is read once.
+ * host_cached: attention of a few new rows over the cached keys and values of their sequence.
+ * Included once by each per-ISA file, behind host_rows.h. All query heads that share a key head go
+ * through the cache together, tile by tile with a running maximum and sum (Milakov and Gimelshein,
+ * arXiv 1805.02867), so every key and value is read once.
  */
 
-/* The queries at work: of n_rows rows, which follow each other in one sequence, the heads of one
- * key head. Query q is head q % group of row q / group. */
+/* The queries of n_rows consecutive rows of a sequence, and of the heads that share a key head.
+ * Query q is head q % group of row q / group. */
 struct cached_queries {
     const struct zinf_attention_cached *args;
-    int64_t row, n_rows, position; /* the first row, and the last position that it sees */
-    int64_t step;                  /* by which the next row sees more: 1, or 0 of a source */
+    /* first row, number of rows, and last position that the first row sees */
+    int64_t row, n_rows, position;
+    int64_t step; /* how many more positions each next row sees: 1, or 0 for a source */
     int64_t kv_head, group, n;
     float *query, *out, *scores; /* [n][head_dim], [n][head_dim], [n][HOST_TILE_KEYS] */
     float *max, *sum;            /* [n] */
-    float *keys, *values;        /* a tile, where it must be widened */
+    float *keys, *values;        /* a tile, if it must be converted to fp32 */
 };
 
-/* Element offset of a head inside rows of `heads` heads. */
+/* Offset in elements of a query's head in rows of `heads` heads. */
 static size_t cached_offset(const struct cached_queries *w, int64_t q, int64_t heads)
 {
     const int64_t head = w->kv_head * w->group + q % w->group;
@@ -56,7 +57,7 @@ static const float *cached_tile(const struct cached_queries *w, bool values, int
     return wide;
 }
 
-/* The bias of the keys at positions [first, first + n), as far as the query sees them. */
+/* Adds the bias of keys at positions [first, first + n) that the query sees. */
 static void cached_bias(const struct cached_queries *w, int64_t q, int64_t first, int64_t n)
 {
     const struct zinf_attention_cached *a = w->args;
@@ -68,8 +69,8 @@ static void cached_bias(const struct cached_queries *w, int64_t q, int64_t first
         scores[j] += bias[j];
 }
 
-/* Scores of one query with the keys at positions [first, first + n): capped, sloped, with their
- * bias, and masked. */
+/* Applies softcap, slopes, bias and mask to the scores of a query with the keys at positions
+ * [first, first + n). */
 static void cached_mask(const struct cached_queries *w, int64_t q, int64_t first, int64_t n)
 {
     const struct zinf_attention_cached *a = w->args;
@@ -91,7 +92,7 @@ static void cached_mask(const struct cached_queries *w, int64_t q, int64_t first
             scores[j] = -INFINITY;
 }
 
-/* A row of scores becomes exp(score - max); what came before shrinks to the new maximum. */
+/* Replaces a row of scores by exp(score - max) and scales earlier results to the new maximum. */
 static void cached_softmax(const struct cached_queries *w, int64_t q, int64_t n)
 {
     const int64_t dim = w->args->head_dim;
@@ -100,7 +101,7 @@ static void cached_softmax(const struct cached_queries *w, int64_t q, int64_t n)
 #pragma omp simd reduction(max : top)
     for (int64_t j = 0; j < n; j++)
         top = scores[j] > top ? scores[j] : top;
-    if (top == -INFINITY) { /* it sees nothing of this tile, nor of those before */
+    if (top == -INFINITY) { /* it sees nothing of this tile and of earlier ones */
         memset(scores, 0, (size_t)n * sizeof *scores);
         return;
     }
@@ -120,7 +121,7 @@ static void cached_softmax(const struct cached_queries *w, int64_t q, int64_t n)
     w->sum[q] += total;
 }
 
-/* out += the rows of values, each times its probability. */
+/* Adds each row of values times its probability to out. */
 static void cached_add(const struct cached_queries *w, int64_t q, const float *values, int64_t n)
 {
     const int64_t dim = w->args->head_dim;
@@ -182,7 +183,7 @@ static void cached_attention(const struct zinf_attention_cached *a, int64_t row,
     w.values = w.keys + HOST_TILE_KEYS * dim;
     cached_begin(&w);
     for (int64_t count; first <= last; first += count) {
-        const int64_t slot = first % a->capacity; /* a tile ends where the ring does */
+        const int64_t slot = first % a->capacity; /* a tile ends at the end of the ring buffer */
         count = min_i64(min_i64(HOST_TILE_KEYS, last + 1 - first), a->capacity - slot);
         struct dots qk = {
             w.query, cached_tile(&w, false, slot, count), w.scores, dim, dim, HOST_TILE_KEYS, dim,

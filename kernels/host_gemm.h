@@ -1,17 +1,17 @@
 /*
- * host_gemm: products of matrices by our own blocked loops. A and B are packed, and widened from
- * 16 bits on the way where the kernel multiplies fp32, into panels as tall and wide as a tile of C;
- * a per-ISA kernel multiplies two panels into a tile that stays in registers (Goto and van de
- * Geijn, TOMS 2008; Van Zee and van de Geijn, TOMS 2015). Every element of C is summed in an order
- * that k alone decides, whatever the threads do and whatever rows and columns lie around it.
+ * host_gemm: matrix products by blocked loops. A and B are packed into panels as tall and wide as
+ * a tile of C, and converted to fp32 if the kernel multiplies fp32. A per-ISA kernel multiplies
+ * two panels into a tile that stays in registers (Goto and van de Geijn, TOMS 2008; Van Zee and
+ * van de Geijn, TOMS 2015). Every element of C is summed in an order that depends on k alone,
+ * whatever threads do and whatever rows and columns surround it.
  */
 #ifndef ZINF_HOST_GEMM_H
 #define ZINF_HOST_GEMM_H
 
 #include "kernels/kernels.h"
 
-/* What one panel is packed from: width rows of depth elements, or depth rows of width elements if
- * across. src is its first element. */
+/* The source of a panel: width rows of depth elements, or, if across is set, depth rows of width
+ * elements. src is the first element. */
 struct host_gemm_strip {
     const void *src;
     enum zinf_dtype dtype;
@@ -19,37 +19,37 @@ struct host_gemm_strip {
     int64_t ld, width, depth;
 };
 
-/* Rows in memory, ld bytes apart. */
+/* Rows in memory whose beginnings are ld bytes apart. */
 struct host_gemm_rows {
     const char *first;
     int64_t count, bytes, ld;
 };
 
-/* C = A B + D of one tile, from a panel of A and one of B. */
+/* C = A B + D for one tile, from a panel of A and one of B. */
 struct host_gemm_tile {
     int64_t rows, columns, depth;
     const void *a, *b;
     float *c;
     int64_t ldc;
-    const float *d;             /* NULL: zero; may be c */
-    int64_t ldd;                /* 0: the same row for all, a bias */
-    struct host_gemm_rows next; /* packed later: to be fetched meanwhile, as far as there is time */
+    const float *d; /* NULL: 0; may be c */
+    int64_t ldd;    /* 0: the same row (a bias) for all rows */
+    /* rows that are packed later, to be prefetched as far as there is time */
+    struct host_gemm_rows next;
 };
 
-/* A panel holds a_width rows of op(A), or b_width columns of op(B), for depths from 0 on. Where an
- * element of it lies is the kernel's own affair, but that depths from d on, a multiple of
- * depth_align, begin at byte d * width * element_bytes. Zeros fill up the width and the last
- * depth_align. Panels begin at cache lines. */
+/* A panel holds a_width rows of op(A), or b_width columns of op(B), from depth 0 on. The kernel
+ * decides where its elements are, but depth d, a multiple of depth_align, begins at byte d * width
+ * * element_bytes. Zeros fill the width and the last depth_align. Panels begin at cache lines. */
 struct host_gemm_kernel {
     int tile_rows, tile_columns; /* the largest tile */
-    int a_width, b_width;        /* of a panel; at least tile_rows and tile_columns */
-    int element_bytes;           /* of an element in a panel: 4: fp32, 2: bf16 */
+    int a_width, b_width;        /* of panels; at least tile_rows and tile_columns */
+    int element_bytes;           /* of a panel's elements: 4 for fp32, 2 for bf16 */
     int depth_align;
-    int block_depth; /* of k, that panels have at most; a multiple of depth_align */
+    int block_depth; /* largest part of k that a panel has; a multiple of depth_align */
     void (*pack_a)(void *panel, const struct host_gemm_strip *strip);
     void (*pack_b)(void *panel, const struct host_gemm_strip *strip);
     void (*multiply)(const struct host_gemm_tile *tile);
-    /* Before a thread's first tile and after its last; NULL: nothing to do. */
+    /* Called before a thread's first tile and after its last; NULL: nothing to do. */
     void (*start)(void);
     void (*stop)(void);
 };
@@ -59,15 +59,15 @@ enum { HOST_GEMM_TILE_FLOATS = 1024 };
 
 extern const struct host_gemm_kernel host_gemm_avx512, host_gemm_avx512_bf16, host_gemm_amx_bf16;
 
-/* The kernel of an instruction set for such a product, or NULL: OpenBLAS multiplies then. */
+/* The kernel of an instruction set for a product, or NULL: OpenBLAS is used. */
 const struct host_gemm_kernel *host_gemm_kernel(enum zinf_isa isa, const struct zinf_matmul *args);
-/* Bytes of workspace; more rows, columns or depth never need less. */
+/* Bytes of workspace. Smaller m, n or k never need more. */
 uint64_t host_gemm_workspace(const struct host_gemm_kernel *kernel, int n_threads,
                              const struct zinf_matmul *args);
-/* Arguments and workspace have been checked. */
+/* Computes the product. Arguments and workspace are checked already. */
 void host_gemm(struct zinf_queue *q, const struct host_gemm_kernel *kernel,
                const struct zinf_matmul *args);
-/* Copies what is above C's diagonal to below it. */
+/* Copies the part of C above the diagonal to below it. */
 void host_mirror(const struct zinf_matmul *args, int n_threads);
 
 #endif

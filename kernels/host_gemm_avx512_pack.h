@@ -1,7 +1,7 @@
 /*
- * host_gemm_avx512_pack: packing for the AVX-512 kernels of products; each includes it once. A
- * panel is made of words of 32 bits, 16 to a vector, each of which holds GROUP elements that follow
- * each other in k: one of fp32 or two of bf16. Words of a step of k lie next to each other.
+ * host_gemm_avx512_pack: packing for the AVX-512 product kernels, each of which includes it once.
+ * A panel consists of 32-bit words, 16 to a vector. A word holds GROUP consecutive elements along
+ * k: one fp32 or two bf16. Words of one step of k are neighbours.
  */
 #include "kernels/host_gemm.h"
 
@@ -11,13 +11,13 @@ enum { LANES = 16, LINE_BYTES = 64 };
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* ---- what the including file defines, and GROUP before it ---- */
+/* ---- to be defined by the including file, GROUP before it ---- */
 
-/* Words of one row of a strip that is not across, n elements from element on; zeros behind. */
+/* Loads n elements of a row as words, from `element` on, followed by zeros. */
 ALWAYS_INLINE __m512 load_along(const struct host_gemm_strip *strip, enum zinf_dtype dtype,
                                 int64_t element, int64_t n);
-/* Words of columns w to w + 16 of a strip that is across, at depths d to d + GROUP; zeros where
- * it ends. */
+/* Loads words of columns w to w + 16 at depths d to d + GROUP of a strip with `across`, with zeros
+ * behind its end. */
 ALWAYS_INLINE __m512 load_across(const struct host_gemm_strip *strip, enum zinf_dtype dtype,
                                  int64_t d, int64_t w);
 
@@ -28,8 +28,8 @@ ALWAYS_INLINE __mmask16 first_lanes(int64_t n)
 
 /* ---- packing ---- */
 
-/* A row of the strip that follows in k: of each a few lines, which the processor does not see
- * coming. Where none follows there is no harm. */
+/* Prefetches a few lines of a row of the strip that follows along k, which the hardware does not
+ * foresee. A row that does not exist does no harm. */
 ALWAYS_INLINE void fetch_follower(const struct host_gemm_strip *s, const int width,
                                   const enum zinf_dtype dtype, int64_t d)
 {
@@ -50,7 +50,7 @@ ALWAYS_INLINE void pack_across(float *panel, const int width, const struct host_
     }
 }
 
-/* Rows become columns: pairs of rows, then fours, then 128-bit lanes change places. */
+/* Transposes 16 x 16 words: pairs of rows, then fours, then 128-bit lanes change places. */
 ALWAYS_INLINE void transpose(__m512 r[LANES])
 {
     __m512 t[LANES];
@@ -79,7 +79,7 @@ ALWAYS_INLINE void transpose(__m512 r[LANES])
     }
 }
 
-/* 16 rows of the strip from row w on become 16 columns of the panel. */
+/* Turns 16 rows of the strip, from row w on, into 16 columns of the panel. */
 ALWAYS_INLINE void pack_along(float *panel, const int width, const struct host_gemm_strip *s,
                               int64_t w, const enum zinf_dtype dtype)
 {

@@ -1,4 +1,4 @@
-/* host_gemm_avx512_pairs: packing of bf16 as it is, two to a word, for the instructions that
+/* host_gemm_avx512_pairs: packing of bf16 without conversion, two to a word, for instructions that
  * multiply pairs. */
 #define GROUP 2
 #include "kernels/host_gemm_avx512_pack.h"
@@ -12,7 +12,7 @@ ALWAYS_INLINE __m512 load_along(const struct host_gemm_strip *strip, enum zinf_d
         _mm512_maskz_loadu_epi16(mask, (const uint16_t *)strip->src + element));
 }
 
-/* Two rows become one of pairs. */
+/* Interleaves two rows into one of pairs. */
 ALWAYS_INLINE __m512 load_across(const struct host_gemm_strip *strip, enum zinf_dtype dtype,
                                  int64_t d, int64_t w)
 {

@@ -1,22 +1,22 @@
 /*
- * host_gemm_avx512_tiles: the tiles of the AVX-512 kernels, of panels that host_gemm_avx512_pack.h
- * makes; to be included behind it. 14 x 32: 28 accumulators, two vectors of B and one broadcast
- * word of A fill the 32 registers, and 16 loads serve 28 multiplications. Heights 1 to 14 each have
- * their own loop, so that rows can be cut into equal panels.
+ * host_gemm_avx512_tiles: the tiles of the AVX-512 product kernels. Included behind
+ * host_gemm_avx512_pack.h. A tile is 14 x 32: 28 accumulators, two vectors of B and one broadcast
+ * word of A fill the 32 registers, and 16 loads serve 28 multiplications. Each height from 1 to 14
+ * has a loop of its own, so that rows can be divided into equal panels.
  */
 
 enum { TILE_ROWS = 14, TILE_COLUMNS = 2 * LANES };
-/* How many steps of k ahead panels are fetched from the second cache: the hardware alone leaves a
- * quarter of the speed. */
+/* How many steps of k ahead panels are fetched from the second-level cache. Hardware prefetching
+ * alone leaves a quarter of the speed unused. */
 enum { AHEAD = 16 };
-/* Steps of k between fetches of rows of C, then of lines of what is packed next: what is under way
- * from memory must leave room for lines of panels. */
+/* Steps of k between prefetches of rows of C, and then of lines that are packed next: prefetches
+ * from memory must leave room for the lines of panels. */
 enum { FETCH_STEPS = 4 };
 
-/* Defined by the including file: sum[i] plus the products of the elements of a[i] and b[i]. */
+/* Defined by the including file: adds to sum[i] the products of the elements of a[i] and b[i]. */
 ALWAYS_INLINE __m512 dot(__m512 sum, __m512 a, __m512 b);
 
-/* Fetches the line of rows at byte of the first one into the second cache; both move on. */
+/* Prefetches a line of rows into the second-level cache, at `byte` of the row; then moves on. */
 ALWAYS_INLINE void fetch_line(struct host_gemm_rows *rows, int64_t *byte)
 {
     _mm_prefetch(rows->first + *byte, _MM_HINT_T1);

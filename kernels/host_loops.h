@@ -82,7 +82,7 @@ static void loop_dropout_factors(float *factors, const struct zinf_dropout *drop
 
 /* ---- activations ---- */
 
-/* f(x), and the slope f'(x) where it is wanted; the compiler drops what is not used. */
+/* f(x), and f'(x) in *slope. The compiler drops what is not used. */
 static inline float gelu_tanh_f32(float x, float *slope)
 {
     /* 0.5 (1 + tanh u) = sigmoid(2u) */
@@ -149,7 +149,7 @@ static inline float logistic_f32(float x, float *slope)
     return s;
 }
 
-/* What f(gate) is multiplied by: up itself, or what it is kept within, and one. */
+/* The factor of f(gate): up, or up clamped and plus 1; with its slope. */
 static inline float plain_up_f32(float up, float *slope)
 {
     *slope = 1.0f;
@@ -324,7 +324,7 @@ static inline void rotate_pairs(float *x, const float *cos, const float *sin, si
     }
 }
 
-/* The angles of a row are the same for all its heads. */
+/* The angles of a row are the same for all heads. */
 static void loop_rope_row(const struct zinf_rope *a, int64_t row)
 {
     float cos[ZINF_ROPE_MAX_PAIRS], sin[ZINF_ROPE_MAX_PAIRS], buffer[2 * ZINF_ROPE_MAX_PAIRS];
@@ -427,7 +427,7 @@ static void loop_norm_gradient(const struct host_norm_row *row, size_t n)
     const float mean = row->mean, rstd = row->rstd;
     const float mean_g = row->mean_g, mean_gx = row->mean_gx;
     if (row->db)
-        loop_add(row->db, dy, n); /* before dx is written: dx may be dy */
+        loop_add(row->db, dy, n); /* before dx is written, since dx may be dy */
     if (row->add_dx) {
 #pragma omp simd
         for (size_t i = 0; i < n; i++) {

@@ -1,7 +1,7 @@
 /*
- * host_math: exp, sine and the normal distribution as branch-free polynomials, which the compiler
- * vectorises inside simd loops. Relative error of about 1e-7. NaN stays NaN: an overflow in
- * training must stay visible.
+ * host_math: exp, sine, and the normal distribution as polynomials without branches, which the
+ * compiler vectorises in loops. The relative error is about 1e-7. NaN stays NaN, so that an
+ * overflow in training remains visible.
  */
 #ifndef ZINF_HOST_MATH_H
 #define ZINF_HOST_MATH_H
@@ -10,14 +10,14 @@
 #include <stdint.h>
 #include <string.h>
 
-/* 0 below the smallest normal result, infinity above 88.3. */
+/* exp(x): 0 below the smallest normal number, infinity above 88.3. */
 static inline float exp_f32(float x)
 {
     /* Adding 1.5 * 2^23 rounds x / ln 2 to an integer and leaves it in the low bits. */
     const float round = 12582912.0f;
     float shifted = x * 1.44269504f + round;
     float n = shifted - round;
-    float r = x - n * 0.693359375f; /* ln 2 in two parts: the first product is exact */
+    float r = x - n * 0.693359375f; /* ln 2 in two parts, of which the first product is exact */
     r = r + n * 2.12194440e-4f;
     float p = 1.38146e-3f;
     p = p * r + 8.36872e-3f;
@@ -54,7 +54,7 @@ static inline float erfc_abs_f32(float x, float *gauss)
     return t * q * *gauss;
 }
 
-/* The share of a unit normal below x, and its density. */
+/* The probability that a standard normal number is below x, and its density. */
 static inline float normal_cdf_f32(float x, float *density)
 {
     float gauss;
@@ -63,7 +63,8 @@ static inline float normal_cdf_f32(float x, float *density)
     return x < 0.0f ? half : 1.0f - half;
 }
 
-/* 1 / (1 + exp(-x)), and exp(-x); the exponent is capped so that e s stays finite. */
+/* 1 / (1 + exp(-x)), and exp(-x) in *e; the exponent is limited so that e times the result is
+ * finite. */
 static inline float sigmoid_f32(float x, float *e)
 {
     float minus = -x > 80.0f ? 80.0f : -x;
@@ -85,8 +86,8 @@ static inline float tanh_f32(float x)
     return size < 0.625f ? x + x * square * p : copysignf(beyond, x);
 }
 
-/* Both to 2e-7 for |x| up to 1e8: in double the remainder by pi/2 needs no further parts of pi, and
- * the series from -pi/4 to pi/4 are off by 1e-10. */
+/* Errors are at most 2e-7 for |x| up to 1e8: in double the remainder by pi/2 needs no further parts
+ * of pi, and the series from -pi/4 to pi/4 are accurate to 1e-10. */
 static inline void sin_cos_f32(float x, float *sin, float *cos)
 {
     /* As in exp_f32: rounds to an integer, whose low bits are the quadrant. */

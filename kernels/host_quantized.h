@@ -1,10 +1,10 @@
 /*
- * host_quantized: numbers from quantised codes, and codes of 8-bit floats (kernels/float8.h), to be
- * included once by each per-ISA file after it has defined make_halves() and behind host_loops.h. A
- * number is one product in fp32, so every instruction set gives the same bits.
+ * host_quantized: makes numbers of quantised codes, and of 8-bit floats (kernels/float8.h) and
+ * back. Included once by each per-ISA file that has defined make_halves(), behind host_loops.h. A
+ * number is one fp32 product, so all instruction sets give the same bits.
  */
 
-/* y[i] = scale map[half i of codes], i from 0 to n, the first half of a byte being the high one. */
+/* y[i] = scale map[4-bit code i] for i < n; the first code of a byte is its high half. */
 static void dequantize_nf4(float *y, const uint8_t *codes, const float *map, float scale, size_t n)
 {
     size_t whole = make_halves(y, codes, map, scale, n);
@@ -20,9 +20,9 @@ static void dequantize_int8(float *y, const int8_t *codes, float scale, size_t n
         y[i] = (float)codes[i] * scale * ZINF_QUANT_INT8_STEP;
 }
 
-/* y[i] = the number of codes[i], times scale. Exponent and fraction are put where fp32 has them,
- * whose exponents are 120 greater; numbers with no leading one are such there too. The two codes
- * that are NaN become 480. */
+/* y[i] = scale times the number of codes[i]. Exponent and fraction are moved to their fp32 places,
+ * and the exponent corrected by 120; that is right for denormal numbers, too. The two NaN codes
+ * become 480. */
 static void dequantize_fp8(float *y, const uint8_t *codes, float scale, size_t n)
 {
 #pragma omp simd
@@ -34,7 +34,7 @@ static void dequantize_fp8(float *y, const uint8_t *codes, float scale, size_t n
     }
 }
 
-/* Of n bf16 numbers the largest as bits, without signs. */
+/* The largest of n bf16 numbers as bits, without signs. */
 static uint32_t float8_most(const uint16_t *x, size_t n)
 {
     uint16_t most = 0;
@@ -46,8 +46,8 @@ static uint32_t float8_most(const uint16_t *x, size_t n)
     return most;
 }
 
-/* codes[i] = the E4M3 code nearest to x[i] of bf16 times up: added to a number whose last place is
- * the type's there, x is rounded by the addition, and the bits count the type's numbers. */
+/* codes[i] = the E4M3 code nearest to up times the bf16 x[i]: adding a number whose last place is
+ * E4M3's rounds x, and the bits of the sum count E4M3's numbers. */
 static void float8_codes(uint8_t *codes, const uint16_t *x, float up, size_t n)
 {
     const uint32_t least = 127 - 6, fraction = 3;

@@ -1,11 +1,11 @@
 /*
- * host_rows: scalar products of rows as they lie in memory, to be included once by each per-ISA
- * file behind host_tiles.h. A product of few rows with a matrix is as fast as that matrix can be
- * read, so it is neither packed nor read twice: a few of its rows at a time, 16-bit ones widened
- * in the first cache, meet all rows of the other side.
+ * host_rows: dot products of rows where they are in memory. Included once by each per-ISA file,
+ * behind host_tiles.h. A product of few rows with a matrix is limited by reading the matrix, so it
+ * is neither packed nor read twice: a few rows at a time, converted to fp32 in the first-level
+ * cache, are multiplied by all rows of the other matrix.
  */
 
-/* Rows of a times rows of b whose sums are in registers at once. */
+/* Rows of a and of b whose sums are in registers at the same time. */
 enum { DOT_ROWS = HOST_LANES == 16 ? 4 : 2, DOT_COLUMNS = 4 };
 
 /* c[i c_row + j] (+)= sum over k of a[i a_stride + k] b[j b_stride + k] */
@@ -17,7 +17,8 @@ struct dots {
     bool add;
 };
 
-/* Lanes are added in pairs, then pairs of pairs: the order is that of the instruction set alone. */
+/* Adds the lanes in pairs, then pairs of pairs, so that the order depends on the instruction set
+ * alone. */
 static inline float sum_lanes(vec v)
 {
     float lanes[HOST_LANES];
@@ -29,7 +30,7 @@ static inline float sum_lanes(vec v)
     return lanes[0];
 }
 
-/* n_a and n_b must be constants to stay in registers. */
+/* n_a and n_b must be constants, so that sums stay in registers. */
 static inline __attribute__((always_inline)) void dot_tile(const struct dots *d, int64_t i,
                                                            int64_t j, const int n_a, const int n_b)
 {
@@ -60,7 +61,7 @@ static inline __attribute__((always_inline)) void dot_tile(const struct dots *d,
         }
 }
 
-/* All rows of a against n_b of b from j on. */
+/* All rows of a with n_b rows of b, from j on. */
 static inline __attribute__((always_inline)) void dot_columns(const struct dots *d, int64_t n_a,
                                                               int64_t j, const int n_b)
 {
@@ -71,7 +72,7 @@ static inline __attribute__((always_inline)) void dot_columns(const struct dots 
         dot_tile(d, i, j, 1, n_b);
 }
 
-/* n_a rows of a, n_b of b. */
+/* n_a rows of a with n_b rows of b. */
 static void multiply_dots(const struct dots *d, int64_t n_a, int64_t n_b)
 {
     int64_t j = 0;
@@ -83,11 +84,11 @@ static void multiply_dots(const struct dots *d, int64_t n_a, int64_t n_b)
 
 /* ---- products of few rows ---- */
 
-/* Columns of C made before they are stored, and how much of a row of B is widened at once: both
- * stay in the first cache. */
+/* Columns of C that are made before they are stored, and elements of a row of B that are converted
+ * at once; both fit into the first-level cache. */
 enum { FEW_COLUMNS = 64, FEW_DEPTH = 1024 };
 
-/* Columns j to j + n of the product, fp32, into c[m][FEW_COLUMNS]. */
+/* Computes columns j to j + n of the product in fp32 to c[m][FEW_COLUMNS]. */
 static void few_columns(const struct zinf_matmul *m, const float *a, int64_t j, int64_t n, float *c)
 {
     float wide[DOT_COLUMNS * FEW_DEPTH];

@@ -1,7 +1,7 @@
 /*
- * host_scan: what the scan's host file and its per-ISA loops share: arrays that hold what one pass
- * leaves for the next, and chunks. A pass goes through the chunks of one head of a sample in order,
- * or takes chunks by themselves.
+ * host_scan: what the scan's host file and its per-ISA loops share: chunks, and arrays in which
+ * one pass leaves results for the next. A pass goes through the chunks of one head of a sample in
+ * order, or works on chunks in any order.
  */
 #ifndef ZINF_HOST_SCAN_H
 #define ZINF_HOST_SCAN_H
@@ -13,14 +13,15 @@ struct host_scan {
     struct zinf_scan_arrays with;
 };
 
-/* Rows [first, first + count) of all, of one document. */
+/* Rows [first, first + count), all of one document. */
 struct host_chunk {
     int64_t first, count;
-    bool carried, continues; /* there is a state before it; the one behind it is of use */
+    /* carried: there is a state before the chunk; continues: the state behind it is needed */
+    bool carried, continues;
 };
 
-/* The slot of a row that a chunk with a state in front of it begins with; with ends also that of
- * the row behind the last. */
+/* The slot of the row with which a chunk with a state before it begins, or, with ends, of the row
+ * behind the last. */
 static inline float *host_scan_slot(const struct host_scan *s, float *states, int64_t head,
                                     int64_t row)
 {
@@ -34,7 +35,7 @@ static inline float *host_scan_slot(const struct host_scan *s, float *states, in
     return states + (uint64_t)at * zinf_scan_state_floats(a);
 }
 
-/* Whether two neighbours, of which `row` is the second, are of one document. */
+/* Whether a row and the one before it belong to the same document. */
 static inline bool host_scan_joined(const struct zinf_scan *a, int64_t row)
 {
     if (row % a->seq == 0 && !(a->ends && a->ends->rows))
@@ -42,8 +43,8 @@ static inline bool host_scan_joined(const struct zinf_scan *a, int64_t row)
     return !a->segments || a->segments[row] == a->segments[row - 1];
 }
 
-/* Whether the state behind the rows up to `end`, of one sample, is of use: to further rows, or to
- * the sequence's next piece. */
+/* Whether the state behind the rows of a sample up to `end` is needed, by more rows or by the
+ * sequence's next piece. */
 static inline bool host_scan_continues(const struct zinf_scan *a, int64_t end)
 {
     const struct zinf_ends *ends = a->ends;
@@ -59,7 +60,7 @@ static inline bool host_scan_padding(const struct zinf_scan *a, int64_t row)
     return a->segments && a->segments[row] < 1;
 }
 
-/* The chunk that begins at a row where one does, which is no padding. */
+/* The chunk that begins at a row; the row must be the first of one and no padding. */
 static inline struct host_chunk host_scan_chunk(const struct zinf_scan *a, int64_t row)
 {
     const int64_t end = (row / a->seq + 1) * a->seq;
@@ -70,7 +71,7 @@ static inline struct host_chunk host_scan_chunk(const struct zinf_scan *a, int64
     return c;
 }
 
-/* The places of all rows, in one pass over them. */
+/* Computes the places of all rows in one pass. */
 static inline void host_scan_place(const struct host_scan *s)
 {
     const struct zinf_scan *a = s->args;
@@ -81,7 +82,7 @@ static inline void host_scan_place(const struct host_scan *s)
     }
 }
 
-/* Floats of scratch of a thread, for any pass. */
+/* Floats of working memory of a thread, for any pass. */
 static inline uint64_t host_scan_scratch_floats(const struct zinf_scan *args)
 {
     const uint64_t key = (uint64_t)zinf_scan_cols(args->key_dim);

@@ -1,9 +1,9 @@
 /*
- * host_scan_gradients: of the scan of a recurrent mixer, the gradients of a chunk's rows, from what
- * the passes of host_scan_loops.h have left. Chunks need no order here.
+ * host_scan_gradients: the gradients of a chunk's rows in the scan of a recurrent mixer, from what
+ * the passes of host_scan_loops.h have left. Chunks may come in any order.
  */
 
-/* By way of scores: those of queries, keys and decays. */
+/* Gradients of queries, keys and decays through the scores. */
 static void scan_score_gradients(struct scan_tile *t)
 {
     const int64_t n = t->c.count;
@@ -27,7 +27,8 @@ static void scan_score_gradients(struct scan_tile *t)
     scan_mix(t, t->dk, t->d_scores, t->q, t->key_ld, true, true);
 }
 
-/* By way of the state in front of the chunk, which queries and keys read: across. */
+/* Gradients through the state before the chunk, which queries and keys read; the state is
+ * transposed. */
 static void scan_carried_gradients(struct scan_tile *t, const float *state)
 {
     const int64_t n = t->c.count, ld = t->key_ld;
@@ -46,7 +47,7 @@ static void scan_carried_gradients(struct scan_tile *t, const float *state)
     }
 }
 
-/* By way of the state behind it, whose gradient is across. */
+/* Gradients through the state behind the chunk, whose gradient is transposed. */
 static void scan_left_gradients(struct scan_tile *t, const float *state, const float *d_state)
 {
     const int64_t n = t->c.count, ld = t->key_ld;
@@ -62,7 +63,7 @@ static void scan_left_gradients(struct scan_tile *t, const float *state, const f
         *last += (double)(t->before[n - 1] * scan_dot(state, d_state, ld * t->value));
 }
 
-/* By way of A. */
+/* Gradients through A. */
 static void scan_pair_gradients(struct scan_tile *t)
 {
     const int64_t n = t->c.count;
@@ -90,7 +91,7 @@ static void scan_pair_gradients(struct scan_tile *t)
     scan_mix(t, t->dk, t->d_pairs, t->k, t->key_ld, true, true);
 }
 
-/* Of v, of s by way of it, and of skip. */
+/* Gradients of v, of s through v, and of skip. */
 static void scan_value_gradients(struct scan_tile *t, int64_t head)
 {
     const struct zinf_scan *a = t->a;
@@ -111,7 +112,7 @@ static void scan_value_gradients(struct scan_tile *t, int64_t head)
     scan_write(t, a->dv, value_column(t, head), a->ld, t->rows, ld, t->value);
 }
 
-/* Rows that a pass left, [rows][value_heads value_dim]. */
+/* Copies rows that a pass left, [rows][value_heads value_dim]. */
 static void scan_take(const struct scan_tile *t, float *to, const float *from, int64_t head)
 {
     const int64_t dim = t->value, cols = t->a->value_heads * dim;
@@ -152,7 +153,8 @@ static void scan_head_gradients(struct scan_tile *t, int64_t head)
     }
 }
 
-/* Through what made a row's length 1: d -> f (d - x / |x| (x / |x| . d)), x scaled by `scale`. */
+/* Gradient through the scaling of a row to length 1: d becomes f (d - x / |x| (x / |x| . d)), with
+ * x scaled by `scale`. */
 static void scan_normalise_backward(const struct scan_tile *t, float *d, const float *rows,
                                     const float *inverse, float scale)
 {
@@ -197,7 +199,7 @@ static void scan_clear_gradients(const struct host_scan *s, int64_t row, int64_t
     memset(s->with.d_skip + at, 0, (size_t)group * sizeof(float));
 }
 
-/* Of the chunks that begin among rows [first, end) of one sample. */
+/* Gradients of the chunks that begin within rows [first, end) of a sample. */
 static void scan_gradients(const struct host_scan *s, int64_t first, int64_t end, int64_t key_head,
                            float *scratch)
 {

@@ -10,7 +10,7 @@
  */
 /* ---- forward ---- */
 
-/* w becomes (I + A)^-1 w, four rows at a time: what those before them give as a product. */
+/* w becomes (I + A)^-1 w, four rows at a time; the part of earlier rows is a product. */
 static void scan_solve(const struct scan_tile *t)
 {
     const int64_t n = t->c.count, ld = t->value_ld;
@@ -35,7 +35,7 @@ static void scan_solve(const struct scan_tile *t)
     }
 }
 
-/* w of the chunk, from v and, where it is carried, the state. */
+/* Computes w of the chunk from v and, if it is carried, the state. */
 static void scan_make_written(struct scan_tile *t)
 {
     const int64_t n = t->c.count, ld = t->value_ld;
@@ -84,7 +84,7 @@ static void scan_advance(struct scan_tile *t)
     scan_outer(t, t->state, t->k, t->rows, t->c.carried);
 }
 
-/* A state, or the gradient at it, to the slot of a row. */
+/* Stores a state, or its gradient, in the slot of a row. */
 static void scan_leave_state(const struct scan_tile *t, float *states, int64_t head, int64_t row,
                              const float *state)
 {
@@ -93,7 +93,7 @@ static void scan_leave_state(const struct scan_tile *t, float *states, int64_t h
     scan_turn(to, t->key_ld, state, t->value_ld, t->key, t->value);
 }
 
-/* What the gradients need later. */
+/* Stores what the gradients will need. */
 static void scan_leave(struct scan_tile *t, int64_t head)
 {
     const struct zinf_scan *a = t->a;
@@ -123,7 +123,7 @@ static void scan_forward_chunk(struct scan_tile *t, int64_t head)
 
 /* ---- states at the ends of a piece of a sequence ---- */
 
-/* One head's of them, [key_dim][value_dim]. */
+/* Offset of a head's [key_dim][value_dim] in such a state. */
 static uint64_t scan_end_at(const struct scan_tile *t, int64_t head)
 {
     return (uint64_t)(head * t->key * t->value);
@@ -139,7 +139,7 @@ static void scan_take_end(const struct scan_tile *t, float *state, const void *f
     }
 }
 
-/* there: else it is 0. */
+/* there: the state exists; else it is 0 */
 static void scan_give_end(const struct scan_tile *t, void *to, const float *state, int64_t head,
                           bool there)
 {
@@ -151,7 +151,7 @@ static void scan_give_end(const struct scan_tile *t, void *to, const float *stat
             memset(rows, 0, (size_t)t->value * sizeof *rows);
 }
 
-/* Whether the first row of a piece goes on from rows in front of it. */
+/* Whether the first row of a piece continues a document of earlier rows. */
 static bool scan_goes_on(const struct zinf_scan *a)
 {
     return a->ends && host_scan_joined(a, 0) && !host_scan_padding(a, 0);
@@ -219,7 +219,7 @@ static void scan_solve_across(const struct scan_tile *t)
     }
 }
 
-/* From the gradient of the state behind the chunk to that of the one in front of it. */
+/* Computes the gradient of the state before the chunk from that of the state behind it. */
 static void scan_withdraw(struct scan_tile *t)
 {
     const int64_t n = t->c.count, ld = t->value_ld;

@@ -1,13 +1,14 @@
 /*
- * host_scan_tile: one chunk of a head in a thread's scratch: its rows, the products over them, and
- * what of them does not depend on the state. Included once by each per-ISA file, behind
- * host_tiles.h, in front of host_scan_loops.h.
+ * host_scan_tile: one chunk of a head in a thread's working memory: its rows, their products, and
+ * the parts of these that do not depend on the state. Included once by each per-ISA file, behind
+ * host_tiles.h and before host_scan_loops.h.
  */
 #include "kernels/host_scan.h"
 
 enum { CHUNK = ZINF_SCAN_CHUNK };
 
-/* One thread's scratch for one chunk of a head. */
+/* A thread's working memory for one chunk of a head. "across" means transposed;
+ * host_scan_loops.h has the formulas with c, s, N, w, A and P. */
 struct scan_tile {
     const struct host_scan *s;
     const struct zinf_scan *a;
@@ -20,7 +21,9 @@ struct scan_tile {
     float *pairs, *scores, *d_pairs, *d_scores; /* [CHUNK][CHUNK] */
     /* [CHUNK]: c, s, the gradient of s; exp(c), exp(c_N - c); what makes a row's length 1 */
     float *sum, *strength, *d_strength, *before, *after, *q_inverse, *k_inverse;
-    double *d_sum; /* [CHUNK]: the gradient of c: what pairs of rows add to it cancels elsewhere */
+    /* [CHUNK]: the gradient of c, in double, since the parts from pairs of rows cancel each other
+     */
+    double *d_sum;
 };
 
 static void scan_tile_init(struct scan_tile *t, const struct host_scan *s, float *at)
@@ -66,7 +69,7 @@ static float scan_dot(const float *x, const float *y, int64_t n)
     return sum;
 }
 
-/* Rows of the chunk, of n columns that begin `column` elements into a row. */
+/* Converts rows of the chunk, n columns that begin `column` elements into a row. */
 static void scan_read(const struct scan_tile *t, float *to, int64_t to_ld, const void *from,
                       uint64_t column, int64_t ld, int64_t n)
 {
@@ -110,7 +113,7 @@ static void scan_scale(const struct scan_tile *t, float *to, const float *from,
     }
 }
 
-/* Keys or queries become as long as one. */
+/* Scales keys or queries to length 1. */
 static void scan_normalise(const struct scan_tile *t, float *rows, float *inverse, float scale)
 {
     for (int64_t i = 0; i < t->c.count; i++) {
@@ -125,7 +128,7 @@ static void scan_normalise(const struct scan_tile *t, float *rows, float *invers
 
 /* ---- products ---- */
 
-/* c[count][cols] (+)= pairs rows, or of the transposed pairs. */
+/* c[count][cols] (+)= pairs rows, or the transposed pairs. */
 static void scan_mix(const struct scan_tile *t, float *c, const float *pairs, const float *rows,
                      int64_t ld, bool across, bool add)
 {
@@ -143,7 +146,7 @@ static void scan_mix(const struct scan_tile *t, float *c, const float *pairs, co
     multiply_tiles(&p, t->c.count, ld);
 }
 
-/* c[count][count]: all products of rows, whose second factor is across. */
+/* c[count][count]: all dot products of rows with rows of a transposed matrix. */
 static void scan_pair(const struct scan_tile *t, float *c, const float *rows, int64_t ld,
                       const float *across, int64_t depth)
 {
@@ -230,7 +233,7 @@ static void scan_load_numbers(struct scan_tile *t, int64_t head)
     }
 }
 
-/* pairs become -A, scores P. */
+/* Turns pairs into -A, and scores into P. */
 static void scan_decay_pairs(struct scan_tile *t)
 {
     const bool delta = t->a->rule == ZINF_RECURRENCE_DELTA;
@@ -257,7 +260,7 @@ static uint64_t value_column(const struct scan_tile *t, int64_t head)
     return (uint64_t)(head * t->a->value_dim);
 }
 
-/* The result of a row of padding. */
+/* Zeros for a row of padding. */
 static void scan_clear(const struct zinf_scan *a, void *to, int64_t ld, int64_t row, int64_t column,
                        int64_t n)
 {

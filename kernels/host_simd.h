@@ -1,14 +1,15 @@
 /*
- * host_simd: the inner loops of the host device, written once in C (host_loops.h, host_tiles.h)
- * and compiled once per instruction set. One thread, fp32 in and out; threads, storage types and
- * checks are the callers'. Pointers may be equal where a loop reads and writes the same element.
+ * host_simd: the inner loops of the host device. They are written once in C (host_loops.h,
+ * host_tiles.h) and compiled once for each instruction set. They run in one thread on fp32;
+ * callers deal with threads, storage types and checks. Arrays may be the same where a loop reads
+ * and writes the same element.
  */
 #ifndef ZINF_HOST_SIMD_H
 #define ZINF_HOST_SIMD_H
 
 #include "kernels/host_scan.h"
 
-/* One row of a norm and its gradient; b, db may be NULL. */
+/* A row of a norm and its gradient; b and db may be NULL. */
 struct host_norm_row {
     const float *x, *w, *b, *dy;
     float *y, *dx, *dw, *db;
@@ -17,7 +18,7 @@ struct host_norm_row {
     bool add_dx;
 };
 
-/* Gated units and their gradients; y may be dy, d_gate gate and d_up up. */
+/* Gated units and their gradients; y may be dy, d_gate may be gate, d_up may be up. */
 struct host_gated {
     const float *gate, *up, *dy;
     float *d_gate, *d_up, *y;
@@ -39,7 +40,7 @@ struct host_simd {
     void (*gated)(enum zinf_activation kind, float *y, const float *gate, const float *up,
                   size_t n);
     void (*gated_gradient)(enum zinf_activation kind, const struct host_gated *units, size_t n);
-    /* kernels/host_quantized.h; n values of one scale */
+    /* host_quantized.h: n values with one scale */
     void (*dequantize_nf4)(float *y, const uint8_t *codes, const float *map, float scale, size_t n);
     void (*dequantize_int8)(float *y, const int8_t *codes, float scale, size_t n);
     void (*dequantize_fp8)(float *y, const uint8_t *codes, float scale, size_t n);
@@ -51,27 +52,28 @@ struct host_simd {
     void (*norm)(const struct host_norm_row *row, size_t n);
     void (*norm_sums)(const struct host_norm_row *row, size_t n, float *sum_g, float *sum_gx);
     void (*norm_gradient)(const struct host_norm_row *row, size_t n);
-    /* y = cap tanh(x / cap); slope, unless NULL: y's derivative by x */
+    /* y = cap tanh(x / cap); slope, unless NULL, receives the derivative */
     void (*softcap)(float *y, float *slope, const float *x, float cap, size_t n);
     float (*max)(const float *x, size_t n);
     float (*sum_exp)(const float *x, float max, size_t n);          /* of exp(x - max) */
     void (*scale_exp)(float *x, float max, float factor, size_t n); /* factor exp(x - max) */
-    /* One head of batch b; scratch of host_attention_scratch_floats(). Backward takes all query
-     * heads of one key head, so that dK and dV are summed in order. */
+    /* Attention of one head of sample b; scratch has host_attention_scratch_floats(). Backward
+     * takes all query heads of a key head, so that dK and dV are summed in order. */
     void (*attention_forward)(const struct zinf_attention *args, int64_t b, int64_t head,
                               float *scratch);
     void (*attention_backward)(const struct zinf_attention *args, int64_t b, int64_t kv_head,
                                float *scratch);
-    /* n_rows rows of one sequence, one position after the other, and the query heads of one key
-     * head: HOST_CACHED_QUERIES queries, or one row. The cache has their keys and values. */
+    /* Cached attention of n_rows consecutive positions of a sequence and the query heads of one key
+     * head: at most HOST_CACHED_QUERIES queries, or one row. Their keys and values are in the cache
+     * already. */
     void (*attention_cached)(const struct zinf_attention_cached *args, int64_t row, int64_t n_rows,
                              int64_t kv_head, float *scratch);
-    /* Columns [first, first + count) of a product of at most HOST_FEW_ROWS rows; a: A in fp32,
+    /* Columns [first, first + count) of a product with at most HOST_FEW_ROWS rows; a: A in fp32,
      * [m][k]. */
     void (*few_rows)(const struct zinf_matmul *args, const float *a, int64_t first, int64_t count);
-    /* host_scan.h: passes over a head of a sample, whose chunks come in order, or in reverse; over
-     * a key head of chunks that begin among rows [first, end) of a sample; over a head of all rows,
-     * without chunks. scratch of host_scan_scratch_floats(). */
+    /* Passes of a scan (host_scan.h): over a head of a sample, with chunks in order or in reverse;
+     * over a key head of the chunks that begin within rows [first, end) of a sample; over a head of
+     * all rows, without chunks. scratch has host_scan_scratch_floats(). */
     void (*scan_forward)(const struct host_scan *s, int64_t sample, int64_t head, float *scratch);
     void (*scan_backward)(const struct host_scan *s, int64_t sample, int64_t head, float *scratch);
     void (*scan_gradients)(const struct host_scan *s, int64_t first, int64_t end, int64_t key_head,
@@ -81,17 +83,17 @@ struct host_simd {
 
 extern const struct host_simd host_simd_scalar, host_simd_avx2, host_simd_avx512;
 
-/* Random blocks of four words that are made at a time. */
+/* Random blocks of four words that are made at once. */
 enum { PHILOX_BLOCKS = 16 };
 
-/* Rows of a product that reads B as it lies; queries that go through a cache together. */
+/* Most rows of a product that does not pack B; most queries that go through a cache together. */
 enum { HOST_FEW_ROWS = 16, HOST_CACHED_QUERIES = 4 };
 
 /* Tiles of the attention loops: query rows and keys per tile, padding of the head dimension. */
 enum { HOST_TILE_ROWS = 32, HOST_TILE_KEYS = 64, HOST_TILE_ALIGN = 16 };
 
-/* What attention_forward or attention_backward, whichever is more, needs per thread, but for what
- * relative positions add to it. */
+/* Floats of working memory per thread for attention_forward or attention_backward, whichever needs
+ * more, without relative positions. */
 static inline uint64_t host_attention_plain_floats(const struct zinf_attention *args)
 {
     uint64_t seq = zinf_align_up((uint64_t)args->seq, HOST_TILE_KEYS);
@@ -102,14 +104,14 @@ static inline uint64_t host_attention_plain_floats(const struct zinf_attention *
            3 * HOST_TILE_ROWS * HOST_TILE_KEYS;
 }
 
-/* Rows of the table of relative positions that a sequence reaches, in whole panels. */
+/* Rows of the table of relative positions that a sequence uses, in whole panels. */
 static inline uint64_t host_relative_rows(const struct zinf_attention *args)
 {
     const int64_t reach = 2 * args->seq - 1, all = 2 * args->relative->half;
     return zinf_align_up((uint64_t)(reach < all ? reach : all), HOST_TILE_KEYS);
 }
 
-/* Floats that attention_forward or attention_backward, whichever is more, needs per thread. */
+/* The same with relative positions. */
 static inline uint64_t host_attention_scratch_floats(const struct zinf_attention *args)
 {
     const uint64_t plain = host_attention_plain_floats(args);

@@ -1,4 +1,4 @@
-/* host_table: the last part of each per-ISA file: its table, named HOST_SIMD. */
+/* host_table: the end of each per-ISA file: its table, named HOST_SIMD. */
 const struct host_simd HOST_SIMD = {
     .to_f32 = loop_to_f32,
     .from_f32 = loop_from_f32,

@@ -1,16 +1,16 @@
 /*
- * host_tiles: attention over tiles of query rows and keys, to be included once by each per-ISA
- * file after it has defined HOST_LANES (floats per vector). Everything is a product of a small
- * matrix with a packed panel, done by one register tile in the compiler's vector types; scores are
- * made tile by tile and never stored. Backward makes the probabilities again from the saved
- * log-sum-exp (Dao et al., arXiv 2205.14135).
+ * host_tiles: attention over tiles of query rows and keys. Included once by each per-ISA file that
+ * has defined HOST_LANES (floats of a vector). Everything is a product of a small matrix with a
+ * packed panel, computed by one register tile in the compiler's vector types. Scores are made tile
+ * by tile and never stored. Backward computes probabilities again from the saved log-sum-exp (Dao
+ * et al., arXiv 2205.14135).
  */
 
 #include "kernels/host_tiles_product.h"
 
 /* ---- packing ---- */
 
-/* The matrix of one head inside rows of qkv, kv, out or their gradients. */
+/* The matrix of one head within rows of qkv, kv, out or their gradients. */
 struct head {
     char *base;
     enum zinf_dtype dtype;
@@ -36,7 +36,7 @@ static struct head query_at(const void *base, const struct zinf_attention *args,
     return head_at(base, args, b * args->seq, row_heads, head);
 }
 
-/* qkv and kv, or their gradients: the keys of a key head are in one of them, and the values. */
+/* qkv and kv, or their gradients; keys and values are in one of them. */
 struct sources {
     const void *qkv, *kv;
 };
@@ -65,10 +65,11 @@ static void *head_row(const struct head *head, int64_t row)
     return head->base + (size_t)(row * head->stride) * zinf_dtype_bytes(head->dtype);
 }
 
-/* Rows of one head are far apart: the hardware does not see them coming. */
+/* Rows that are prefetched, since rows of one head are too far apart for the hardware to foresee
+ * them. */
 enum { PREFETCH_ROWS = 8 };
 
-/* dst[n][padded_dim] = factor * rows; padding is zero, and so are rows from n to padded_n. */
+/* dst[n][padded_dim] = factor * rows; padding, and rows n to padded_n, are zero. */
 static void pack_rows(float *dst, const struct head *head, int64_t first, int64_t n,
                       int64_t padded_n, float factor)
 {
@@ -97,7 +98,7 @@ static void transpose_keys(float *dst, const float *rows, int64_t dim, int64_t w
             dst[c * HOST_TILE_KEYS + j] = rows[j * width + c];
 }
 
-/* rows = factor * src[n][padded_dim], stored in the head's type. */
+/* Stores rows = factor * src[n][padded_dim] in the head's type. */
 static void unpack_rows(const struct head *head, int64_t first, int64_t n, float *src, float factor)
 {
     for (int64_t i = 0; i < n; i++, src += head->padded_dim) {
@@ -112,11 +113,11 @@ static void unpack_rows(const struct head *head, int64_t first, int64_t n, float
 
 struct tile {
     int64_t i, n_rows; /* query rows */
-    int64_t j, n_keys; /* keys; those at or after n_keys are padding */
-    int64_t ahead;     /* tokens that query 0 stands behind key 0 */
+    int64_t j, n_keys; /* keys; those from n_keys on are padding */
+    int64_t ahead;     /* by how many tokens query 0 is behind key 0 */
     bool causal;
     int64_t window;                             /* as in zinf_attention */
-    const int32_t *row_segments, *key_segments; /* of the sample; NULL: one document */
+    const int32_t *row_segments, *key_segments; /* of the sample; NULL: it is one document */
 };
 
 static inline int64_t min_i64(int64_t a, int64_t b)
@@ -124,7 +125,7 @@ static inline int64_t min_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Keys of the tile that a row may see, [first, end); the rest of its scores is masked. */
+/* Keys of the tile that a row may see, [first, end); other scores are masked. */
 struct visible {
     int64_t first, end;
 };
@@ -137,7 +138,7 @@ static inline struct visible visible_keys(const struct tile *tile, int64_t row)
     return first < end ? (struct visible){first, end} : (struct visible){0, 0};
 }
 
-/* Documents that some tokens are of, the least and the greatest; none where least is above it. */
+/* The smallest and largest document of some tokens; none if least > greatest. */
 struct documents {
     int32_t least, greatest;
 };
@@ -153,7 +154,7 @@ static inline struct documents documents_of(const int32_t *segments, int64_t n)
     return d;
 }
 
-/* False where no row of the tile can be of the document of one of its keys. */
+/* False if no row of the tile can belong to the document of one of its keys. */
 static inline bool tile_matters(const struct tile *tile)
 {
     if (!tile->row_segments)
@@ -163,7 +164,7 @@ static inline bool tile_matters(const struct tile *tile)
     return rows.least <= keys.greatest && keys.least <= rows.greatest;
 }
 
-/* Of the keys that a row may see, those of other documents are masked; what is left. */
+/* Masks the keys of other documents among those that a row may see; returns what is left. */
 static inline struct visible mask_documents(const struct tile *tile, int64_t row,
                                             struct visible visible, float *scores)
 {
@@ -179,7 +180,7 @@ static inline struct visible mask_documents(const struct tile *tile, int64_t row
     return n_seen && own > 0 ? visible : (struct visible){0, 0};
 }
 
-/* The masked scores of a row become -infinity. */
+/* Sets the masked scores of a row to -infinity. */
 static inline void mask_row(float *scores, struct visible visible)
 {
     for (int64_t j = 0; j < visible.first; j++)
@@ -188,8 +189,8 @@ static inline void mask_row(float *scores, struct visible visible)
         scores[j] = -INFINITY;
 }
 
-/* Scores of row i, against the keys from j on: capped, with slope receiving what that does to their
- * gradient unless it is NULL, then with the head's biases by distance. */
+/* Applies softcap and the head's bias by distance to the scores of row i with keys from j on.
+ * slope, unless NULL, receives the factor of their gradient. */
 static inline void shape_scores(const struct zinf_attention *args, int64_t head, int64_t i,
                                 int64_t j, float *scores, float *slope)
 {
@@ -212,7 +213,7 @@ static inline void shape_scores(const struct zinf_attention *args, int64_t head,
     }
 }
 
-/* Rows from i on against keys from j on, of sample b. */
+/* Rows from i on with keys from j on, of sample b. */
 static inline struct tile tile_at(const struct zinf_attention *args, int64_t b, int64_t i,
                                   int64_t j)
 {
@@ -231,7 +232,7 @@ static inline struct tile tile_at(const struct zinf_attention *args, int64_t b, 
     return tile;
 }
 
-/* The tile of keys that holds the first one that row i sees. */
+/* The first key of the tile with the first key that row i sees. */
 static inline int64_t first_tile(const struct zinf_attention *args, int64_t i)
 {
     const int64_t place = i + zinf_attention_ahead(args);
@@ -242,7 +243,7 @@ static inline int64_t first_tile(const struct zinf_attention *args, int64_t i)
 
 #include "kernels/host_tiles_relative.h"
 
-/* Dropout factors of one tile row, numbered as zinf_attention says. */
+/* Dropout factors of one row of a tile, numbered as in zinf_attention. */
 static void tile_factors(float *factors, const struct zinf_attention *args, int64_t b, int64_t head,
                          int64_t i, int64_t j)
 {
@@ -255,7 +256,7 @@ static void tile_factors(float *factors, const struct zinf_attention *args, int6
                          HOST_TILE_KEYS);
 }
 
-/* One row of scores becomes exp(score - max); out's row follows the running maximum. */
+/* Replaces a row of scores by exp(score - max), and scales out's row to the new maximum. */
 static void softmax_row(float *scores, struct visible visible, float *max, float *sum, float *out,
                         int64_t width)
 {
@@ -339,7 +340,7 @@ static void forward_rows(const struct zinf_attention *args, int64_t b, int64_t h
     }
     struct head out = out_at(args->out, args, b, head);
     for (int64_t r = 0; r < n_rows; r++) {
-        const bool blind = sum[r] == 0.0f; /* a row that saw a key has at least 1 */
+        const bool blind = sum[r] == 0.0f; /* a row that has seen a key has at least 1 */
         unpack_rows(&out, i + r, 1, s->out + r * width, blind ? 0.0f : 1.0f / sum[r]);
         const float none = args->partial ? -INFINITY : 0.0f;
         args->lse[(b * args->n_heads + head) * seq + i + r] = blind ? none : max[r] + logf(sum[r]);
@@ -365,7 +366,7 @@ static void tiles_attention_forward(const struct zinf_attention *args, int64_t b
     s.scores = s.out + HOST_TILE_KEYS * width;
     s.factors = s.scores + HOST_TILE_ROWS * HOST_TILE_KEYS;
     for (int64_t j = 0; j < keys; j += HOST_TILE_KEYS) {
-        /* query has room for one tile of keys and is not in use yet */
+        /* query has room for a tile of keys and is not used yet */
         pack_rows(s.query, &key, j, min_i64(HOST_TILE_KEYS, keys - j), HOST_TILE_KEYS, 1.0f);
         transpose_keys(s.keys + j * args->head_dim, s.query, args->head_dim, width);
         relative_see_queries(&relative, s.query, j, min_i64(HOST_TILE_KEYS, keys - j));

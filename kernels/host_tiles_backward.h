@@ -1,18 +1,19 @@
 /*
- * host_tiles_backward: the gradients of attention, tile by tile, over the products and packing of
- * host_tiles.h, which is included before. No include guard: once for each instruction set.
+ * host_tiles_backward: the gradients of attention, tile by tile, with the products and packing of
+ * host_tiles.h, which is included before. Without an include guard, since it is compiled once for
+ * each instruction set.
  */
 struct backward_scratch {
-    float *query, *d_out, *d_query; /* [seq][width], one query head */
+    float *query, *d_out, *d_query; /* [seq][width] of one query head */
     float *d_key, *d_value;         /* [keys][width], summed over the query heads of a key head */
     float *lse, *delta;             /* [seq]; delta = rowsum(dO * O) */
-    float *key, *key_t, *value_t;   /* one tile of keys, in both orders */
+    float *key, *key_t, *value_t;   /* one tile of keys, and transposed ones of keys and values */
     float *p, *dp, *factors;        /* [HOST_TILE_ROWS][HOST_TILE_KEYS], factors one row */
     int64_t width;
     struct relative *relative;
 };
 
-/* Scores and dP of a tile become P (with dropout) and dS in place. */
+/* Replaces scores and dP of a tile by P (with dropout) and dS. */
 static void gradient_row(float *p, float *dp, const float *factors, struct visible visible,
                          float lse, float delta)
 {
@@ -33,7 +34,7 @@ static void gradient_row(float *p, float *dp, const float *factors, struct visib
     }
 }
 
-/* The gradient of the bias by distance, from that of a row's scores. */
+/* Adds the gradient of the bias by distance, from that of a row's scores. */
 static void add_distances(const struct zinf_attention *args, int64_t b, int64_t head,
                           const struct tile *tile, int64_t r, const float *d_scores)
 {
@@ -116,8 +117,8 @@ static void backward_head(const struct zinf_attention *args, int64_t b, int64_t 
         pack_rows(s->key, key, j, n_keys, HOST_TILE_KEYS, 1.0f);
         transpose_keys(s->key_t, s->key, args->head_dim, width);
         relative_begin_keys(s->relative, s->key, j, n_keys);
-        /* rows above the diagonal see none of these keys, nor do those that are a window behind
-         * the last one */
+        /* rows above the diagonal see none of these keys, nor do rows a window behind the last key
+         */
         const int64_t ahead = zinf_attention_ahead(args);
         const int64_t end = args->window && args->window < seq + ahead - j - n_keys + 1
                                 ? j + n_keys - 1 + args->window - ahead
@@ -132,7 +133,7 @@ static void backward_head(const struct zinf_attention *args, int64_t b, int64_t 
     }
 }
 
-/* The matrix of a head in fp32 sums over calls; laid out as kv. */
+/* The matrix of a head in fp32 sums over calls, with the layout of kv. */
 static struct head sums_at(const struct zinf_attention *args, int64_t b, int64_t kv_head)
 {
     struct zinf_attention sums = *args;
@@ -140,7 +141,7 @@ static struct head sums_at(const struct zinf_attention *args, int64_t b, int64_t
     return key_at((struct sources){NULL, args->d_kv_sums}, &sums, b, kv_head);
 }
 
-/* Packs one query head: scaled Q, dO, delta, and zeroed dQ and gradient of the bias. */
+/* Packs one query head: scaled Q, dO and delta; sets dQ and the bias's gradient to 0. */
 static void backward_prepare(const struct zinf_attention *args, int64_t b, int64_t head,
                              const struct backward_scratch *s, int64_t padded_seq)
 {

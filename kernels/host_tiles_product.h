@@ -6,10 +6,12 @@
 typedef float vec __attribute__((vector_size(4 * HOST_LANES)));
 typedef float vec_memory __attribute__((vector_size(4 * HOST_LANES), aligned(4), may_alias));
 
-/* Register tile: rows of C times vectors of C; with 16 registers (no AVX-512) half as wide. */
+/* Size of the register tile: rows of C, and vectors of a row; half as wide with 16 registers
+ * (without AVX-512). */
 enum { REGISTER_ROWS = 4, REGISTER_VECTORS = HOST_LANES == 16 ? 4 : 2 };
 
-/* C[rows][lanes n_vectors] (+)= A B: A's element (i, k) at a[i row_stride + k depth_stride]. */
+/* C[rows][lanes n_vectors] (+)= A B, where element (i, k) of A is a[i row_stride + k depth_stride].
+ */
 struct product {
     float *c;
     const float *a, *b;
@@ -48,7 +50,8 @@ register_tile(const struct product *p, int64_t row, int64_t column, const int n_
         }
 }
 
-/* One column of register tiles; the tile's width must be a constant to stay in registers. */
+/* One column of register tiles. The tile's width must be a constant, so that sums stay in
+ * registers. */
 static void multiply_columns(const struct product *p, int64_t rows, int64_t column, int n_vectors)
 {
     switch (n_vectors) {
@@ -70,7 +73,7 @@ static void multiply_columns(const struct product *p, int64_t rows, int64_t colu
     }
 }
 
-/* rows is rounded up to REGISTER_ROWS: every buffer has room for whole tiles. */
+/* rows is rounded up to REGISTER_ROWS; buffers have room for whole tiles. */
 static void multiply_tiles(const struct product *p, int64_t rows, int64_t columns)
 {
     for (int64_t column = 0; column < columns; column += REGISTER_VECTORS * HOST_LANES) {

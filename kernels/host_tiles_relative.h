@@ -1,26 +1,26 @@
 /*
- * host_tiles_relative: what relative positions add to the scores of a tile (kernels/attention.h,
- * zinf_relative), and its gradients. A query times all rows of the table that its sequence reaches
- * is a small matrix, from which each score takes its element by distance; so is a key times them.
- * Part of host_tiles.h; no include guard: once for each instruction set.
+ * host_tiles_relative: the terms of relative positions in the scores of a tile
+ * (kernels/attention.h, zinf_relative) and their gradients. A query times all rows of the table
+ * that its sequence uses is a small matrix, from which each score takes an element by distance; so
+ * is a key times those rows. Part of host_tiles.h, without an include guard.
  */
 
-/* One of the two terms, of one head; rows NULL: it is not there. */
+/* One of the two terms, for one head. rows NULL: the term is absent. */
 struct relative_term {
     float *rows;   /* [ld][width] */
-    float *panels; /* [ld / HOST_TILE_KEYS][dim][HOST_TILE_KEYS]: the same */
+    float *panels; /* [ld / HOST_TILE_KEYS][dim][HOST_TILE_KEYS]: the same, transposed in panels */
     float *d_rows; /* [ld][width], summed over samples */
 };
 struct relative {
     bool on;
-    int64_t ld;               /* rows of the table that the sequence reaches, in whole panels */
-    int64_t first, n;         /* which they are */
-    int32_t *at;              /* at[n]: that of a key which is n tokens before its query */
+    int64_t ld;       /* rows of the table that the sequence uses, rounded up to whole panels */
+    int64_t first, n; /* the first of them, and their number */
+    int32_t *at;      /* at[n]: row for a key n tokens before its query */
     int64_t dim, width, last; /* of a head, of packed rows; the last token */
     struct relative_term keys, queries;
     /* [..][ld]: queries times rows of `keys`, keys times rows of `queries`, and the gradients of
      * both. Forward has a block of the first, from first_query on, and all of the second; backward
-     * all of the first, and a tile of the second, from first_key on. */
+     * has all of the first and a tile of the second, from first_key on. */
     float *by_query, *by_key, *d_by_query, *d_by_key;
     int64_t first_query, first_key;
 };
@@ -75,7 +75,7 @@ static struct head table_at(const void *base, const struct zinf_attention *args,
     return h;
 }
 
-/* Of rows that are NULL nothing. Returns what is left of the scratch. */
+/* Takes working memory for a term, unless its rows are NULL; returns the rest. */
 static float *open_term(struct relative_term *term, const struct relative *rel, const void *rows,
                         const struct head *table, float factor, float *scratch)
 {
@@ -91,8 +91,8 @@ static float *open_term(struct relative_term *term, const struct relative *rel, 
     return scratch + 3 * n;
 }
 
-/* scratch: behind that of plain attention. Queries are scaled when they are packed; here rows of
- * queries are, for keys are not. */
+/* scratch: behind that of plain attention. Packed queries are scaled already; here rows for queries
+ * are scaled and those for keys are not. */
 static struct relative relative_open(const struct zinf_attention *args, int64_t head, bool backward,
                                      float *scratch)
 {
@@ -122,7 +122,7 @@ static struct relative relative_open(const struct zinf_attention *args, int64_t 
 
 /* ---- scores ---- */
 
-/* y [n][ld] = x [n][width] times the term's rows, as far as the range goes. */
+/* y [n][ld] = x [n][width] times the term's rows within the range. */
 static void multiply_term(const struct relative *rel, const struct relative_term *term,
                           struct relative_range range, const float *x, int64_t n, float *y)
 {
@@ -142,7 +142,7 @@ static void multiply_term(const struct relative *rel, const struct relative_term
     }
 }
 
-/* Packed, scaled queries from row i on: to their place in by_query. */
+/* Multiplies packed, scaled queries from row i on into by_query. */
 static void relative_see_keys(const struct relative *rel, const float *queries, int64_t i,
                               int64_t n)
 {
@@ -151,7 +151,7 @@ static void relative_see_keys(const struct relative *rel, const float *queries, 
                       rel->by_query + (i - rel->first_query) * rel->ld);
 }
 
-/* Packed keys from row j on, HOST_TILE_KEYS with padding: to their place in by_key. */
+/* Multiplies HOST_TILE_KEYS packed keys from row j on, with padding, into by_key. */
 static void relative_see_queries(const struct relative *rel, const float *keys, int64_t j,
                                  int64_t n)
 {
@@ -160,7 +160,7 @@ static void relative_see_queries(const struct relative *rel, const float *keys, 
                       rel->by_key + (j - rel->first_key) * rel->ld);
 }
 
-/* To the scores of row r of the tile. */
+/* Adds the terms to the scores of row r of the tile. */
 static inline void relative_add(const struct relative *rel, const struct tile *tile, int64_t r,
                                 float *scores)
 {
@@ -184,7 +184,8 @@ static inline void relative_add(const struct relative *rel, const struct tile *t
 
 /* ---- gradients ---- */
 
-/* From that of the scores of row r. Keys far away share a row, so this is one by one. */
+/* Adds the gradient of row r's scores. Distant keys share a row of the table, so this goes one by
+ * one. */
 static void relative_add_gradient(const struct relative *rel, const struct tile *tile, int64_t r,
                                   const float *d_scores)
 {
@@ -201,7 +202,7 @@ static void relative_add_gradient(const struct relative *rel, const struct tile 
             d_by_key[k * ld + at[-k]] += d_scores[k];
 }
 
-/* y = x rows, of which d_y is the gradient. */
+/* y = x rows, with the gradient d_y of y. */
 struct relative_product {
     const struct relative_term *term;
     struct relative_range range;
@@ -210,7 +211,7 @@ struct relative_product {
     int64_t n;
 };
 
-/* Adds the gradients at x and at the rows. d_y is zero outside of the range. */
+/* Adds the gradients of x and of the rows. d_y is zero outside the range. */
 static void product_backward(const struct relative *rel, const struct relative_product *y)
 {
     const int64_t first = y->range.first, n_rows = y->range.end - first;
@@ -245,7 +246,7 @@ static void clear(float *values, int64_t n)
     memset(values, 0, (size_t)n * sizeof *values);
 }
 
-/* A sample's packed queries, in backward. */
+/* Begins backward of a sample with its packed queries. */
 static void relative_begin(const struct relative *rel, int64_t sample, const float *queries)
 {
     const int64_t n = rel->ld * rel->width, seq = rel->last + 1;
@@ -260,7 +261,7 @@ static void relative_begin(const struct relative *rel, int64_t sample, const flo
     clear(rel->d_by_query, (int64_t)zinf_align_up((uint64_t)seq, HOST_TILE_KEYS) * rel->ld);
 }
 
-/* A tile of keys begins: j, n of them, packed in rows; and ends, adding to d_keys. */
+/* Begins a tile of n keys from j on, packed in rows; and ends it, adding to d_keys. */
 static void relative_begin_keys(struct relative *rel, const float *keys, int64_t j, int64_t n)
 {
     if (!rel->queries.rows)
@@ -286,7 +287,7 @@ static void relative_end_keys(const struct relative *rel, const float *keys, int
     product_backward(rel, &y);
 }
 
-/* The sample ends: adds to d_queries. */
+/* Ends the sample: adds to d_queries. */
 static void relative_end(const struct relative *rel, const float *queries, float *d_queries)
 {
     const int64_t seq = rel->last + 1;
@@ -304,7 +305,7 @@ static void relative_end(const struct relative *rel, const float *queries, float
     }
 }
 
-/* The gradient of a term's rows, zero where the sequence does not reach. */
+/* Stores the gradient of a term's rows, zero for rows that the sequence does not use. */
 static void close_term(const struct relative *rel, const struct relative_term *term,
                        const struct head *table, int64_t n_rows, float factor)
 {
@@ -317,7 +318,7 @@ static void close_term(const struct relative *rel, const struct relative_term *t
     unpack_rows(table, rel->first, rel->n, term->d_rows, factor);
 }
 
-/* All samples have ended. */
+/* Call it when all samples have ended. */
 static void relative_close(const struct relative *rel, const struct zinf_attention *args,
                            int64_t head)
 {

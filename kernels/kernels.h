@@ -1,22 +1,23 @@
 /*
- * kernels: tensor operations behind one table. Two implementations: host (OpenBLAS and SIMD, fp32
- * arithmetic on fp32, bf16 or fp16 storage; the specification) and cuda, a module found at run
- * time. Knows nothing of layers, drives or optimizers.
+ * kernels: tensor operations behind one table of functions. There are two implementations: host
+ * (OpenBLAS and SIMD; fp32 arithmetic on fp32, bf16 or fp16 storage), which is the specification,
+ * and cuda, a module that is found at run time. The folder knows nothing of layers, drives or
+ * optimizers.
  *
- * A *device* owns one block of memory of fixed size, its arena; callers place everything in it at
- * offsets of their own and pass pointers. A *queue* runs operations in order; on the host an
- * operation has run when the call returns, on a GPU it has been enqueued. Order between queues is
- * made with *events*. All matrices are row-major; ld is in elements.
+ * A *device* has one block of memory of fixed size, its arena. Callers place everything in it and
+ * pass pointers. A *queue* runs operations in order. On the host an operation has ended when the
+ * call returns; on a GPU it has been enqueued. *Events* order operations of different queues.
+ * Matrices are row-major; ld is the distance of rows in elements.
  *
  * Threads: a queue belongs to one thread at a time; different queues may be used at the same time.
- * Determinism: the same arguments, thread count and instruction set give the same bits; no
- * operation's result depends on another queue or on addresses.
- * Products of two bf16 matrices on a CPU with instructions for them (avx512_bf16, amx_bf16) are
- * exact products summed in fp32 like all others, but in another order, and a denormal number, read
- * or summed, counts as zero (below 1.2e-38). Every element is summed in an order that k alone
- * decides, so that rows may be cut into any micro-batches there as well.
  *
- * Errors: -errno with zinf_error(); -EINVAL for shapes that do not fit each other.
+ * Determinism: the same arguments, thread count and instruction set give the same bits, whatever
+ * other queues do and whatever the addresses are. Every element of a product is summed in an order
+ * that depends on k alone, so rows may be divided into any micro-batches. CPUs with instructions
+ * for products of bf16 matrices (avx512_bf16, amx_bf16) sum in another order than others, and take
+ * denormal numbers (below 1.2e-38) as zero.
+ *
+ * Errors: -errno, with a sentence in zinf_error(); -EINVAL: shapes do not fit each other.
  */
 #ifndef ZINF_KERNELS_H
 #define ZINF_KERNELS_H
@@ -40,8 +41,8 @@ struct zinf_device;
 struct zinf_queue;
 struct zinf_event;
 
-/* C[m][n] = alpha op(A)[m][k] op(B)[k][n] + beta C (+ bias[n] to each row). op is transpose if
- * trans_. */
+/* C[m][n] = alpha op(A)[m][k] op(B)[k][n] + beta C (+ bias[n] to each row). op transposes if
+ * trans_a or trans_b is set. */
 struct zinf_matmul {
     int64_t m, n, k;
     const void *a, *b;
@@ -49,20 +50,20 @@ struct zinf_matmul {
     enum zinf_dtype a_dtype, b_dtype, c_dtype;
     bool trans_a, trans_b;
     int64_t lda, ldb, ldc;
-    float alpha;      /* finite; 0: 1 */
-    float beta;       /* 0 (C need not be initialised) or 1 */
-    const void *bias; /* [n] in b_dtype, or NULL; with beta 0 only */
-    /* Where m is small B is read once and as it lies, without packing: faster, and other roundings.
-     * With trans_b and beta 0, a device may look at it. */
+    float alpha;      /* finite; 0 means 1 */
+    float beta;       /* 0 (C is not read) or 1 */
+    const void *bias; /* [n] in b_dtype, or NULL; only with beta 0 */
+    /* For small m: B is read once where it is, without packing, which is faster and rounds
+     * differently. Needs trans_b and beta 0. A device may ignore it. */
     bool few_rows;
-    /* What a is rounded to, each number by one scale for the whole of a; b then is to E4M3. Both
-     * are bf16, a is not transposed, n and k are multiples of ZINF_FLOAT8_EXTENT. */
+    /* The 8-bit type that A is rounded to, with one scale for the whole matrix; B is rounded to
+     * E4M3. Both are bf16, A is not transposed, and n and k are multiples of ZINF_FLOAT8_EXTENT. */
     enum zinf_float8 float8;
-    /* With beta 1 and C in fp32, of a device whose products_add has said so: the bits of the
-     * product that beta 0 makes, added to C afterwards. */
+    /* With beta 1 and fp32 C, on a device whose products_add allows it: the product is computed as
+     * with beta 0 and then added to C. */
     bool adds_after;
-    /* C, of m x m in fp32 as A and B are, is its own transpose: A B is X X^T, or the square of such
-     * a matrix. A device may compute one half and copy it. With beta 0, without a bias. */
+    /* C is its own transpose: m x m in fp32, as A and B, such as X X^T or the square of a symmetric
+     * matrix. A device may compute one half and copy it. Needs beta 0 and no bias. */
     bool symmetric;
 };
 static inline float zinf_matmul_alpha(const struct zinf_matmul *args)
@@ -74,27 +75,27 @@ enum zinf_norm_kind {
     ZINF_NORM_LAYER, /* y = (x - mean) * rstd * w + b, biased variance; Ba et al., 1607.06450 */
     ZINF_NORM_RMS,   /* y = x * rstd * w; Zhang & Sennrich, 1910.07467 */
 };
-/* The formula is fp32 to its end and y is rounded once; Hugging Face's LLaMA rounds x * rstd to
- * the activations' type before w. A row of x, y, dy and dx may hold several heads, each normalised
- * by itself with the same w: the queries, or the keys, inside a row of qkv (Qwen3). What lies
- * between the heads of two rows is neither read nor written. w is w_add + the array w: weights that
- * are stored around 0 have w_add 1. Without an array all weights are w_add. */
+/* The formula is fp32 to its end, and y is rounded once; Hugging Face's LLaMA rounds x * rstd to
+ * the type of the activations before it multiplies by w. A row may have several heads, which are
+ * normalised one by one with the same w, such as the queries or keys in a row of qkv (Qwen3).
+ * Columns behind the heads are neither read nor written. The weights are w_add + w; w_add is 1
+ * where stored weights are around 0. Without w all weights are w_add. */
 struct zinf_norm {
     enum zinf_norm_kind kind;
     enum zinf_dtype dtype; /* of x, y, w, b, dy, dx */
     int64_t rows, cols;
-    int64_t heads; /* of cols elements at the head of a row; 0: 1 */
-    int64_t ld;    /* elements from row to row; 0: heads * cols */
+    int64_t heads; /* each of cols elements, at the beginning of a row; 0 means 1 */
+    int64_t ld;    /* elements from row to row; 0 means heads * cols */
     float eps;
-    float w_add;           /* w NULL: 0 is 1 */
+    float w_add;           /* without w, 0 means 1 */
     const void *x, *w, *b; /* [rows][ld], [cols] or NULL, [cols] or NULL */
-    void *y;               /* [rows][ld], may be x; forward; backward ignores it */
-    float *mean, *rstd;    /* [rows][heads]; written forward, read backward; mean unused for RMS */
+    void *y;               /* [rows][ld], may be x; not used by backward */
+    float *mean, *rstd; /* [rows][heads]; written by forward, read by backward; RMS has no mean */
     /* backward only */
     const void *dy; /* [rows][ld] */
     void *dx;       /* [rows][ld], may be dy; dx = beta_dx * dx + gradient */
     float beta_dx;  /* 0 or 1 */
-    float *dw, *db; /* [cols] fp32, sums over rows and heads, overwritten; NULL if no w, no b */
+    float *dw, *db; /* [cols] fp32, sums over rows and heads, overwritten; NULL if w or b is NULL */
 };
 
 enum zinf_activation {
@@ -107,14 +108,14 @@ enum zinf_activation {
     /* c sigmoid(1.702 c) with c = min(x, 7) (OpenAI, arXiv 2508.10925). */
     ZINF_ACTIVATION_CLAMPED_SWISH,
     ZINF_ACTIVATION_SIGMOID,  /* 1 / (1 + exp(-x)) */
-    ZINF_ACTIVATION_IDENTITY, /* x: a gated unit is a product */
+    ZINF_ACTIVATION_IDENTITY, /* x; the gated unit is then a product */
     ZINF_ACTIVATIONS,
 };
 #define ZINF_CLAMPED_SWISH_LIMIT 7.0f
 #define ZINF_CLAMPED_SWISH_ALPHA 1.702f
 
-/* Backward of an activation behind a linear layer, and with it the gradient of the layer's bias:
- * dx = dy f'(x), sums = column_sum of dx as it is stored; the bits of both operations after each
+/* Backward of an activation behind a linear layer, with the gradient of the layer's bias: dx = dy
+ * f'(x), sums = column_sum(dx as stored). It gives the bits of the two operations one after the
  * other. */
 struct zinf_activation_sums {
     enum zinf_activation kind; /* f */
@@ -126,36 +127,35 @@ struct zinf_activation_sums {
     float *sums;        /* [cols], overwritten */
 };
 
-/* y = f(gate) up: the gated units of feed-forward parts (Shazeer, arXiv 2002.05202; SwiGLU with
- * SILU). Backward: d_gate = dy up f'(gate), d_up = dy f(gate). With CLAMPED_SWISH the factor is
- * 1 + up instead, with up kept within -7 and 7; what is kept so gets no gradient. */
+/* y = f(gate) up, the gated units of feed-forward parts (Shazeer, arXiv 2002.05202; SwiGLU with
+ * SILU). Backward: d_gate = dy up f'(gate), d_up = dy f(gate). With CLAMPED_SWISH, up is clamped to
+ * [-7, 7], the factor is 1 + up, and a clamped up gets no gradient. */
 struct zinf_gated {
     enum zinf_activation kind; /* f */
     enum zinf_dtype dtype;     /* of x, y, dy, dx, y_out */
     int64_t rows, cols;
-    const void *x; /* [rows][2 cols]: a row's gate, then its up */
-    void *y;       /* [rows][cols], none of x's memory; forward; backward ignores it */
+    const void *x; /* [rows][2 cols]: gate, then up */
+    void *y;       /* [rows][cols], must not overlap x; not used by backward */
     /* backward only */
     const void *dy; /* [rows][cols] */
     void *dx;       /* [rows][2 cols]: d_gate, d_up; overwritten; may be x */
     void *y_out;    /* [rows][cols] or NULL: receives y again; may be dy */
-    /* Not 0: x and dx are gates alone, [rows][gate_ld], and these are what they multiply; y may be
-     * up then. */
+    /* Not 0: x and dx have gates alone, [rows][gate_ld], and up is apart; y may then be up. */
     int64_t gate_ld;
     const void *up; /* [rows][cols] */
-    void *d_up;     /* the same, overwritten; may be up or dy */
+    void *d_up;     /* [rows][cols], overwritten; may be up or dy */
 };
 
-/* xIELU (Huang and Schlag, arXiv 2411.13010), an activation with two numbers that are trained: with
- * p = softplus(alphas[0]) and m = beta + softplus(alphas[1]),
- *     y = p x^2 + beta x where x > 0, else m (expm1(min(x, eps)) - x) + beta x
- * Backward: dx = dy y', and of each row the gradients at alphas[0] and alphas[1]. */
+/* xIELU (Huang and Schlag, arXiv 2411.13010), an activation with two trained numbers. With p =
+ * softplus(alphas[0]) and m = beta + softplus(alphas[1]), y = p x^2 + beta x if x > 0, else m
+ * (expm1(min(x, eps)) - x) + beta x. Backward: dx = dy y', and for each row the gradients of
+ * alphas[0] and alphas[1]. */
 struct zinf_xielu {
-    enum zinf_dtype dtype; /* of all but the sums */
+    enum zinf_dtype dtype; /* of all arrays but sums */
     int64_t rows, cols;
-    const void *alphas, *constants; /* [2]; beta, eps */
+    const void *alphas, *constants; /* alphas [2]; constants [2]: beta, eps */
     const void *x;                  /* [rows][cols] */
-    void *y;                        /* [rows][cols]; may be x; in backward NULL, or y again */
+    void *y; /* [rows][cols]; may be x; in backward NULL, or receives y again */
     /* backward only */
     const void *dy;
     void *dx;    /* may be dy */
@@ -163,42 +163,41 @@ struct zinf_xielu {
 };
 
 /* Rotary position embedding in place (Su et al., arXiv 2104.09864). The first rotary_dims elements
- * of a head are rotary_dims / 2 pairs; pair i of row r turns by positions[r] * inv_freq[i]:
- *     (a, b) becomes scale * (a cos - b sin, b cos + a sin)
- * in fp32, angle and all. The elements behind them stay as they are. Queries and keys, next to
- * each other in a row of qkv, are turned by one call. Backward is the transpose: the same with
- * -sin. With growth, scale is times zinf_rope_growth of the row's position. */
+ * of a head are pairs; pair i of row r turns by positions[r] * inv_freq[i]: (a, b) becomes scale *
+ * (a cos - b sin, b cos + a sin), in fp32 including the angle. Other elements stay. Queries and
+ * keys that are neighbours in a row of qkv are turned by one call. Backward turns by the negative
+ * angle. With growth, scale is multiplied by zinf_rope_growth of the row's position. */
 struct zinf_rope {
     enum zinf_dtype dtype;
     int64_t rows, n_heads, head_dim;
     int64_t ld;          /* elements from row to row, at least n_heads * head_dim */
     int64_t rotary_dims; /* even, at most head_dim and 2 ZINF_ROPE_MAX_PAIRS */
-    bool interleaved;    /* pairs are (2i, 2i + 1), else (i, i + rotary_dims / 2) */
+    bool interleaved;    /* pairs are (2i, 2i + 1), not (i, i + rotary_dims / 2) */
     bool backward;
     const int32_t *positions; /* [rows] on the device */
-    const float *inv_freq;    /* [rotary_dims / 2] in the caller's memory on every device, read
-                               * before the call returns */
-    float scale;              /* 1, or what a scaled embedding (YaRN) asks for */
-    float growth;             /* 0: none; needs as many rotary dimensions as a head has */
+    /* [rotary_dims / 2] in the caller's memory on every device; read before the call returns */
+    const float *inv_freq;
+    float scale;  /* 1, or the factor of a scaled embedding (YaRN) */
+    float growth; /* 0: none; needs rotary_dims = head_dim */
     int64_t growth_every, growth_ahead;
     void *x; /* [rows][ld] */
 };
-/* Scores that grow with the logarithm of a query's position (Nakanishi, arXiv 2501.19399), in steps
- * of `every` positions. */
+/* Factor of queries that grows with the logarithm of the position (Nakanishi, arXiv 2501.19399), in
+ * steps of `every` positions. */
 #define zinf_rope_growth(growth, position, ahead, every)                                           \
     (1.0f + (growth)*logf((float)(1 + ((position) + (ahead)) / (every))))
-#define ZINF_ROPE_MAX_PAIRS 256 /* what a GPU takes as a kernel's argument */
+#define ZINF_ROPE_MAX_PAIRS 256 /* as many as fit into a GPU kernel's arguments */
 
-/* Rows beside their neighbours, for a convolution along the sequence as one product:
- * y[i][c width + s] = x[i + s - width / 2][c], and 0 where that is not a row of the same sample and
- * document. Backward: dx[j] = beta_dx dx[j] + the sum of dy where y shows x[j]. */
+/* Puts each row beside its neighbours, so that a convolution along the sequence is one product:
+ * y[i][c width + s] = x[i + s - width / 2][c], or 0 if that is no row of the same sample and
+ * document. Backward: dx[j] = beta_dx dx[j] + the sum of all dy that x[j] was copied to. */
 struct zinf_unfold {
     enum zinf_dtype dtype;
     int64_t batch, seq, cols;
     int64_t width;           /* odd, at most ZINF_UNFOLD_MAX_WIDTH */
     const int32_t *segments; /* as in zinf_attention: [batch][seq], or NULL */
     const void *x;           /* [batch seq][cols] */
-    void *y;                 /* [batch seq][cols width], none of x's memory */
+    void *y;                 /* [batch seq][cols width], must not overlap x */
     /* backward only */
     const void *dy; /* as y */
     void *dx;       /* as x */
@@ -206,44 +205,43 @@ struct zinf_unfold {
 };
 #define ZINF_UNFOLD_MAX_WIDTH 63
 
-/* x[i] = (accumulate ? x[i] : 0) + scale table[ids[i] - first] for rows i whose id is in [first,
- * first + count), rounded once; other rows are left as they are. Backward:
- * d_table[ids[i] - first] += scale dx[i]. */
+/* x[i] = (accumulate ? x[i] : 0) + scale table[ids[i] - first], rounded once, for rows whose id is
+ * in [first, first + count); other rows stay. Backward: d_table[ids[i] - first] += scale dx[i]. */
 struct zinf_embedding {
     enum zinf_dtype dtype;
     int64_t rows, cols;
     const int32_t *ids; /* [rows] */
     int64_t first, count;
     bool accumulate;
-    float scale;       /* 0: 1 */
+    float scale;       /* 0 means 1 */
     const void *table; /* [count][cols] */
     void *x;           /* [rows][cols] */
-    /* backward only: rows are added in order of i */
+    /* backward only; rows are added in order of i */
     const void *dx; /* [rows][cols] */
     float *d_table; /* [count][cols] fp32, added to */
 };
 
-/* y = x + scale * dropout(r); backward of the branch: dr = scale * dropout mask * dy / (1-p). In
- * place allowed. */
+/* y = x + scale * dropout(r). Backward of the branch: dr = scale * mask * dy / (1 - p). Arrays may
+ * be the same. */
 struct zinf_residual {
     enum zinf_dtype dtype;
     int64_t n; /* elements */
     const void *x, *r;
     void *y;
     struct zinf_dropout dropout;
-    float scale; /* finite; 0: 1 */
+    float scale; /* finite; 0 means 1 */
 };
 static inline float zinf_residual_scale(const struct zinf_residual *args)
 {
     return args->scale != 0.0f ? args->scale : 1.0f;
 }
 
-/* One step of Adam or AdamW where everything is on the device: fp32 arithmetic in the order and
- * with the roundings that cpu_optim/optim.h states, so that the bits are the CPU's. */
+/* A step of Adam or AdamW with everything on the device: fp32 arithmetic in the order and with the
+ * roundings of cpu_optim/optim.h, so with the CPU's bits. */
 struct zinf_adam {
     uint64_t n;
-    float *master;       /* [n], updated; NULL: split, as optim.h has it, in param and remainder */
-    uint16_t *remainder; /* [n], updated; with master NULL, and dtype bf16 */
+    float *master; /* [n], updated; NULL: the split master of optim.h, in param and remainder */
+    uint16_t *remainder; /* [n], updated; only with master NULL and dtype bf16 */
     void *param;         /* [n] in dtype, updated; NULL: the master is the parameter */
     enum zinf_dtype dtype;
     float *moment1, *moment2; /* [n], updated */
@@ -255,7 +253,7 @@ struct zinf_adam {
     float weight_decay, lr_decay;
     float step_size; /* lr / (1 - beta1^step) */
 };
-#define ZINF_SUM_BLOCK 4096 /* elements whose squares are summed into one part */
+#define ZINF_SUM_BLOCK 4096 /* elements of one partial sum of squares */
 
 enum zinf_queue_kind {
     ZINF_QUEUE_COMPUTE,
@@ -270,28 +268,29 @@ struct zinf_device_ops {
     int (*queue_create)(struct zinf_device *device, enum zinf_queue_kind kind,
                         struct zinf_queue **out);
     void (*queue_destroy)(struct zinf_queue *queue);
-    /* Scratch in the device's arena for this queue's operations. */
+    /* Memory in the device's arena for the queue's operations. */
     void (*queue_set_workspace)(struct zinf_queue *queue, void *base, uint64_t bytes);
-    int (*queue_synchronize)(struct zinf_queue *queue); /* waits; returns a late error */
-    /* 1: all that was enqueued has run; 0: not yet. NULL where nothing runs late. */
+    /* waits; returns the error of an earlier operation */
+    int (*queue_synchronize)(struct zinf_queue *queue);
+    /* 1: everything that was enqueued has ended; 0: not yet. NULL: operations end at once. */
     int (*queue_poll)(struct zinf_queue *queue);
-    /* Waits for all that the queue's GPU does: other queues' work, and what a library does there in
-     * streams of its own. NULL where nothing runs late. */
+    /* Waits for everything on the queue's GPU, including other queues and the streams of libraries.
+     * NULL: operations end at once. */
     int (*queue_finish)(struct zinf_queue *queue);
-    /* The CUDA stream that it is, for a library that enqueues by itself; its GPU becomes the
-     * calling thread's. NULL where there is none. */
+    /* The queue's CUDA stream, for a library that enqueues itself. The call makes the queue's GPU
+     * the calling thread's. NULL: there is none. */
     void *(*queue_stream)(struct zinf_queue *queue);
     int (*event_create)(struct zinf_device *device, struct zinf_event **out);
     void (*event_destroy)(struct zinf_event *event);
     int (*event_record)(struct zinf_queue *queue, struct zinf_event *event);
     int (*queue_wait)(struct zinf_queue *queue, struct zinf_event *event);
-    int (*event_synchronize)(struct zinf_event *event); /* the calling thread waits */
+    int (*event_synchronize)(struct zinf_event *event); /* blocks the calling thread */
 
     int (*copy_to_device)(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
     int (*copy_to_host)(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
     int (*copy)(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes);
-    /* From another device of the kind to the queue's, past the host's memory; peer_open once for
-     * the pair before it. -ENOTSUP: this machine has no such way. */
+    /* Copies from another device of the kind to the queue's, without host memory; call peer_open
+     * once for the pair first. -ENOTSUP: this machine cannot. */
     int (*peer_open)(struct zinf_device *device, struct zinf_device *peer);
     int (*copy_from_peer)(struct zinf_queue *q, void *dst, struct zinf_device *peer,
                           const void *src, uint64_t bytes);
@@ -300,7 +299,7 @@ struct zinf_device_ops {
                    enum zinf_dtype src_dtype, uint64_t n);
     int (*add)(struct zinf_queue *q, float *dst, const float *src, uint64_t n); /* dst += src */
 
-    /* Workspace that one call needs, in bytes. */
+    /* Bytes of workspace that one call needs. */
     uint64_t (*matmul_workspace)(struct zinf_device *device, const struct zinf_matmul *args);
     uint64_t (*attention_workspace)(struct zinf_device *device, const struct zinf_attention *args);
     uint64_t (*attention_cached_workspace)(struct zinf_device *device,
@@ -323,11 +322,11 @@ struct zinf_device_ops {
     int (*distance_bias_backward)(struct zinf_queue *q, const struct zinf_distance_bias *args);
     int (*activation_forward)(struct zinf_queue *q, enum zinf_activation kind,
                               enum zinf_dtype dtype, void *y, const void *x, uint64_t n);
-    /* dx = dy * f'(x); dx may be dy. y_out, if set, receives f(x) again (recomputation for free) */
+    /* dx = dy * f'(x); dx may be dy. y_out, unless NULL, receives f(x) again. */
     int (*activation_backward)(struct zinf_queue *q, enum zinf_activation kind,
                                enum zinf_dtype dtype, void *dx, const void *dy, const void *x,
                                void *y_out, uint64_t n);
-    /* Takes what column_sum takes of the workspace. */
+    /* Needs as much workspace as column_sum. */
     int (*activation_sums)(struct zinf_queue *q, const struct zinf_activation_sums *args);
     int (*gated_forward)(struct zinf_queue *q, const struct zinf_gated *args);
     int (*gated_backward)(struct zinf_queue *q, const struct zinf_gated *args);
@@ -338,9 +337,9 @@ struct zinf_device_ops {
     int (*unpack)(struct zinf_queue *q, const struct zinf_packed_array *args);
     int (*widen)(struct zinf_queue *q, const struct zinf_widen *args);
     int (*residual_add)(struct zinf_queue *q, const struct zinf_residual *args);
-    /* y = scale * dropout mask * r / (1-p); x is not used. */
+    /* y = scale * mask * r / (1 - p); x is not used. */
     int (*dropout)(struct zinf_queue *q, const struct zinf_residual *args);
-    /* sum[j] = sum over rows of x[i][j], fp32, overwritten: the gradient of a bias. */
+    /* sum[j] = sum over rows of x[i][j] in fp32, overwritten: the gradient of a bias. */
     int (*column_sum)(struct zinf_queue *q, float *sum, const void *x, enum zinf_dtype dtype,
                       int64_t rows, int64_t cols);
     int (*embedding_forward)(struct zinf_queue *q, const struct zinf_embedding *args);
@@ -362,9 +361,9 @@ struct zinf_device_ops {
     int (*magnitude)(struct zinf_queue *q, const struct zinf_magnitude *args);
     int (*scale_columns)(struct zinf_queue *q, const struct zinf_column_scale *args);
     int (*dot_columns)(struct zinf_queue *q, const struct zinf_column_dot *args);
-    /* x = cap tanh(x / cap) in place, cap above 0: for logits that leave the device */
+    /* x = cap tanh(x / cap) in place, cap > 0; for logits that leave the device */
     int (*softcap)(struct zinf_queue *q, float *x, float cap, uint64_t n);
-    /* start: max = -inf, sum = 0; update: folds a tile in; finish: writes loss */
+    /* start: max = -inf, sum = 0; update: adds a tile; finish: writes loss */
     int (*cross_entropy_start)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
     int (*cross_entropy_update)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
     int (*cross_entropy_finish)(struct zinf_queue *q, const struct zinf_cross_entropy *args);
@@ -374,62 +373,64 @@ struct zinf_device_ops {
     int (*preference)(struct zinf_queue *q, const struct zinf_preference *args);
     int (*noise)(struct zinf_queue *q, const struct zinf_noise *args);
 
-    /* Where the CPU can read the device's memory, it makes these itself (cpu_optim): NULL then.
-     * parts[b]: sum of the squares of x[ZINF_SUM_BLOCK b ..], the CPU's bits; added in order of b
+    /* NULL where the CPU can read the device's memory; it then computes them itself (cpu_optim).
+     * parts[b]: sum of squares of x[ZINF_SUM_BLOCK b ...] with the CPU's bits; added in order of b
      * they are zinf_optim_sum_squares. */
     int (*adam)(struct zinf_queue *q, const struct zinf_adam *args);
     int (*sum_squares)(struct zinf_queue *q, double *parts, const float *x, uint64_t n);
 
-    /* Page-locks host memory so that copies of all devices from and to it run beside the caller;
-     * others work, waiting. Where only its beginning can be locked, that stays so, and the message
-     * says how much it is. Until unregistered or the device is destroyed. On the host nothing to
-     * do. */
+    /* Page-locks host memory, so that copies of all devices to and from it run asynchronously;
+     * other copies block. If only a beginning can be locked, that stays locked and the message says
+     * how much it is. Lasts until it is unregistered or the device is destroyed. Does nothing on
+     * the host device. */
     int (*host_register)(struct zinf_device *device, void *base, uint64_t bytes);
     void (*host_unregister)(struct zinf_device *device, void *base);
-    /* Copies so far that waited because their host memory is not page-locked. */
+    /* Number of copies so far that blocked because their host memory is not page-locked. */
     uint64_t (*pageable_copies)(const struct zinf_device *device);
 
-    /* Where there are several algorithms for a product, in this order; NULL where there is one.
-     * Until it is called again with NULL, matmul_workspace adds the product to list, once. */
+    /* For devices with several algorithms for a product; these calls come in this order. NULL:
+     * there is one. Until products_note is called with NULL, matmul_workspace adds each product
+     * to list once. */
     void (*products_note)(struct zinf_device *device, struct zinf_products *list);
-    /* Times the algorithms of each product that has no choice and chooses the fastest. The queue
-     * has its workspace, nothing runs, and what is in the device's memory is lost. A product for
-     * which there is one algorithm, or no room, stays without a choice. */
+    /* Times the algorithms of each product without a choice and chooses the fastest. The queue has
+     * its workspace and nothing else runs; the content of device memory is lost. A product with one
+     * algorithm, or without room, keeps no choice. */
     int (*products_time)(struct zinf_queue *queue, struct zinf_products *list);
-    /* Products are made as list says from now on, others by the library's first proposal. Before
-     * the first product; the device copies the list. */
+    /* From now on products are made as list says, others by the library's first proposal. Call it
+     * before the first product; the device copies the list. */
     int (*products_use)(struct zinf_device *device, const struct zinf_products *list);
-    /* out: whether the list's products that may be gradients of weights can be asked for with
-     * adds_after: each is made both ways and compared, bit by bit. Not where one of them has no
-     * choice or no room. After products_use, and else as products_time. */
+    /* Sets *out to whether those products of the list that can be gradients of weights may be used
+     * with adds_after: each is made both ways and compared bit by bit. False if one has no choice
+     * or no room. After products_use; otherwise as products_time. */
     int (*products_add)(struct zinf_queue *queue, const struct zinf_products *list, bool *out);
 };
 
 enum zinf_device_kind {
-    ZINF_DEVICE_AUTO, /* cuda where its module and a driver are there, else host */
+    ZINF_DEVICE_AUTO, /* cuda if its module and a driver are there, else host */
     ZINF_DEVICE_HOST,
     ZINF_DEVICE_CUDA,
 };
 struct zinf_device {
     const struct zinf_device_ops *ops;
     enum zinf_device_kind kind;
-    const char *name; /* "host (avx512, 2 threads)", "NVIDIA ..." */
-    void *memory;     /* the arena, 2 MiB aligned; NULL until taken */
+    const char *name; /* such as "host (avx512, 2 threads)" */
+    void *memory;     /* the arena, aligned to 2 MiB; NULL until it is taken */
     uint64_t memory_bytes;
-    uint64_t free_bytes;   /* what could be taken at create time */
-    bool host_addressable; /* the CPU may read and write the arena itself */
-    bool needs_pinned;     /* copies want registered host memory */
-    int node;              /* NUMA node whose memory is nearest to it; -1: not known */
-    /* A product of fp32 and a 16-bit type rounds the former to the latter. */
+    uint64_t free_bytes;   /* free memory when the device was created */
+    bool host_addressable; /* the CPU can read and write the arena */
+    bool needs_pinned;     /* asynchronous copies need registered host memory */
+    int node;              /* NUMA node nearest to the device; -1: not known */
+    /* In a product of fp32 with a 16-bit type, fp32 is rounded to that type. */
     bool rounds_operands;
-    bool has_tf32;   /* units for products of zinf_device_options.tf32 */
-    bool has_float8; /* products of zinf_matmul.float8; the host's are made of the same numbers */
-    /* Rows of logits that are made at a time: enough to be worth a pass over the gradient that
-     * their products are added to, whose rounding depends on it. Of the kind of device alone. */
+    bool has_tf32;   /* has units for zinf_device_options.tf32 */
+    bool has_float8; /* has units for zinf_matmul.float8; the host gives the same numbers without */
+    /* Rows of logits that are made at a time: enough to be worth a pass over the gradient to which
+     * their products are added, whose rounding depends on it. It depends on the kind of device
+     * alone. */
     int64_t logit_rows;
     int n_threads;
-    /* What choices of algorithms are good for: the GPU and its library with their versions. NULL:
-     * there are none. */
+    /* What choices of algorithms are valid for: GPU and library with their versions. NULL: there
+     * are no choices. */
     const char *products_by;
 };
 struct zinf_device_options {
@@ -438,29 +439,29 @@ struct zinf_device_options {
     int n_threads; /* host: OpenMP threads; 0: zinf_cpu_count() */
     bool tf32;     /* products of fp32 may round their operands to 10 bits of mantissa */
 };
-/* -ENODEV when CUDA was asked for and is not there: the message says what was looked for. */
+/* Creates a device. -ENODEV: CUDA was asked for and is not there; the message says what was looked
+ * for. */
 int zinf_device_create(struct zinf_device **out, const struct zinf_device_options *options);
-/* A CUDA device that need not be here, for planning: of its table only destroy and the workspace
- * queries may be called; take_memory and queue_create return -ENODEV. */
+/* Creates a description of a GPU that need not be here, for planning. Only destroy and the
+ * workspace queries may be called; take_memory and queue_create return -ENODEV. */
 struct zinf_device_description {
     const char *name; /* borrowed by the device; NULL: "a GPU that is not here" */
     uint64_t memory_bytes;
-    int capability; /* 90 = 9.0; 0: of a current one */
-    int n_threads;  /* of what is left to the CPU; 0: zinf_cpu_count() */
+    int capability; /* 90 means 9.0; 0: a current one */
+    int n_threads;  /* for CPU work; 0: zinf_cpu_count() */
 };
 int zinf_device_describe(struct zinf_device **out, const struct zinf_device_description *gpu);
 void zinf_device_destroy(struct zinf_device *device);
-/* Takes the arena: exactly bytes, once. */
+/* Takes the arena, of exactly `bytes`. Only once. */
 int zinf_device_take_memory(struct zinf_device *device, uint64_t bytes);
-/* Host memory that a library takes by itself for this product, outside of every arena, and keeps.
- */
+/* Host memory that a library allocates itself for this product, outside the arenas, and keeps. */
 uint64_t zinf_matmul_outside_bytes(const struct zinf_device *device,
                                    const struct zinf_matmul *args);
-/* Why the CUDA device is not available, or NULL if it is (for `zinf report`). */
+/* Why no CUDA device can be used, as a sentence, or NULL. */
 const char *zinf_device_cuda_why_not(void);
-/* What OpenBLAS, which makes the host device's products, says of itself, or why it is not there. */
+/* What OpenBLAS, which makes the host's products, says of itself, or why it is missing. */
 const char *zinf_host_blas(void);
-/* GPUs that are visible to this process; 0 where the CUDA device is not available. */
+/* Number of GPUs that this process sees; 0 if CUDA cannot be used. */
 int zinf_device_cuda_count(void);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /*
- * magnitude: arguments of the operations of weights whose direction and magnitude are learnt apart
- * (DoRA; Liu et al., arXiv 2402.09353), a part of kernels.h: with V = W + scale B A,
- *     y = x (diag(gain) V)^T + bias, gain[i] = magnitude[i] / |V[i]|, or 0 where V[i] is
- * Memory, threads and errors as kernels.h has them.
+ * magnitude: arguments of the operations for weights whose direction and magnitude are trained
+ * apart (DoRA; Liu et al., arXiv 2402.09353). With V = W + scale B A: y = x (diag(gain) V)^T +
+ * bias, where gain[i] = magnitude[i] / |V[i]|, or 0 if V[i] is 0. A part of kernels.h, whose rules
+ * for memory, threads and errors hold.
  */
 #ifndef ZINF_KERNELS_MAGNITUDE_H
 #define ZINF_KERNELS_MAGNITUDE_H
@@ -16,7 +16,7 @@ struct zinf_magnitude {
     enum zinf_dtype dtype; /* of w, b, magnitude */
     int64_t rows, cols, rank;
     float scale;
-    const void *w;          /* [rows][cols] or NULL; then the next four are not looked at */
+    const void *w;          /* [rows][cols] or NULL; then b, magnitude, w_a and a_a are not used */
     const void *b;          /* [rows][rank] */
     const void *magnitude;  /* [rows] */
     const float *w_a, *a_a; /* W A^T [rows][rank], A A^T [rank][rank] */
@@ -33,8 +33,9 @@ struct zinf_column_scale {
     void *y;           /* [rows][cols], may be x */
 };
 
-/* sum[j] = sum over rows of x[i][j] y[i][j], divided by norm[j] (0 where that is 0); fp32,
- * overwritten. It is the gradient of a magnitude, where x is that of the result and y is x V^T. */
+/* sum[j] = sum over rows of x[i][j] y[i][j], divided by norm[j] (0 if that is 0), in fp32,
+ * overwritten. It is the gradient of a magnitude if x is the gradient of the result and y is x V^T.
+ */
 struct zinf_column_dot {
     enum zinf_dtype dtype; /* of x, y */
     int64_t rows, cols;

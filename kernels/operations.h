@@ -1,7 +1,7 @@
 /*
- * operations: the entries of a device's table that every device has in functions of its own, which
- * are called by the device and the entry: host_rope, cuda_rope. Named here once; the table itself
- * (kernels.h) says what each does, and gives the functions their types.
+ * operations: the list of those entries of a device's table that each device implements by a
+ * function named after device and entry, such as host_rope and cuda_rope. kernels.h describes the
+ * entries and has their types.
  */
 #ifndef ZINF_OPERATIONS_H
 #define ZINF_OPERATIONS_H
@@ -26,7 +26,7 @@
     X(cross_entropy_finish) X(cross_entropy_backward) X(squared_error) X(preference) X(noise)
 /* clang-format on */
 
-/* Declares the function `function` with the type of the table's entry. */
+/* Declares `function` with the type of a table's entry. */
 #define DECLARE_OPERATION(function, entry)                                                         \
     __typeof__(*((const struct zinf_device_ops *)0)->entry) function
 

@@ -1,6 +1,6 @@
 /*
- * packed: arrays that lie packed in a device's memory (base/packed.h), a part of kernels.h. They
- * are packed by the CPU, before they come there.
+ * packed: arrays that are packed (base/packed.h) in a device's memory. The CPU packs them. A part
+ * of kernels.h.
  */
 #ifndef ZINF_KERNELS_PACKED_H
 #define ZINF_KERNELS_PACKED_H
@@ -11,16 +11,15 @@
 extern "C" {
 #endif
 
-/* x[i] = element i of the image, every bit of it. The image begins on a multiple of 64; somebody
- * has checked its head and table (zinf_pack_check). Damage of its payload gives other numbers, but
- * nothing outside of image and x is read or written for it; *damaged becomes 1 then, and is not
- * touched else. */
+/* Unpacks an image to x without loss. The image begins at a multiple of 64, and its head and table
+ * were checked (zinf_pack_check). A damaged payload gives wrong numbers but no access outside image
+ * and x, and sets *damaged to 1, which is not written otherwise. */
 struct zinf_packed_array {
-    void *x; /* [n], as dtype is aligned */
+    void *x; /* [n], aligned as dtype */
     enum zinf_dtype dtype;
     uint64_t n;
     const void *image;
-    uint32_t *damaged; /* in the device's memory; NULL: nobody asks */
+    uint32_t *damaged; /* in the device's memory; NULL: not wanted */
 };
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /*
- * products: by which of its library's algorithms a device makes each product. Algorithms differ in
- * speed and in the last bits of their sums, so a choice belongs to a training: it is made once, by
- * one rank's device, kept, and given to the devices of all ranks.
+ * products: the library algorithm by which a device makes each product. Algorithms differ in speed
+ * and in the last bits of their sums. So a choice belongs to a training: one rank's device makes
+ * it once, it is saved, and the devices of all ranks get it.
  */
 #ifndef ZINF_PRODUCTS_H
 #define ZINF_PRODUCTS_H
@@ -9,20 +9,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A product of one shape, of which the numbers are the device's own; equal ones are compared as
- * bytes. */
+/* A product of one shape. The numbers have a meaning for the device alone; equal products are equal
+ * as bytes. */
 struct zinf_product {
     int64_t key[16];
-    uint64_t way[8]; /* the algorithm, in the words of the library */
-    int64_t chosen;  /* 1: way says it; 0: it is still to be timed */
+    uint64_t way[8]; /* the algorithm, as the library describes it */
+    int64_t chosen;  /* 1: way is valid; 0: not timed yet */
 };
 
 /* On the heap; the caller frees items. */
 struct zinf_products {
     struct zinf_product *items;
     uint32_t n, room;
-    bool adds; /* gradients of weights are added to sums by their products (zinf_matmul.adds_after)
-                */
+    /* products of weights' gradients are added to sums by the product itself
+     * (zinf_matmul.adds_after) */
+    bool adds;
 };
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * nccl_calls: what is called of NCCL, in the words of its stable C interface (nccl.h, NCCL 2.14 and
- * newer), so that neither building nor starting needs it: its header brings CUDA's, which belongs
- * to one folder, and few machines have either. Names are ours, so that a test can hold both against
- * each other (tests/net/nccl_header_test.sh). Inside this folder only.
+ * nccl_calls: the declarations of NCCL that are used, after its stable C interface (nccl.h of NCCL
+ * 2.14 and newer). NCCL's own header would bring CUDA's, so neither building nor starting zinf
+ * needs either. Names are zinf's own, so that a test can compare both
+ * (tests/net/nccl_header_test.sh). Inside this folder only.
  */
 #ifndef ZINF_NET_NCCL_CALLS_H
 #define ZINF_NET_NCCL_CALLS_H
@@ -29,10 +29,10 @@ struct nccl_id {
     char bytes[NCCL_ID_BYTES];
 };
 
-/* As NCCL 2.14 had it: newer ones read so much as size says, and by the version that the rest is
- * not there. */
+/* The struct as NCCL 2.14 has it. Newer versions see by size and version that later fields are
+ * missing. */
 #define NCCL_CONFIG_MAGIC 0xcafebeefu
-#define NCCL_OLDEST 21400 /* 10000 major + 100 minor + patch */
+#define NCCL_OLDEST 21400 /* 10000 * major + 100 * minor + patch */
 struct nccl_config {
     size_t size;
     unsigned magic, version;
@@ -41,7 +41,7 @@ struct nccl_config {
 
 struct nccl_comm;
 
-/* Result, name without "nccl", parameters. A stream is CUDA's. */
+/* Result, name without "nccl", parameters. stream is a cudaStream_t. */
 #define NCCL_CALLS(CALL)                                                                           \
     CALL(int, GetVersion, (int *version))                                                          \
     CALL(int, GetUniqueId, (struct nccl_id * id))                                                  \
@@ -73,10 +73,11 @@ struct nccl_calls {
     NCCL_CALLS(NCCL_FIELD)
 #undef NCCL_FIELD
     int version;
-    char name[32]; /* "NCCL 2.28.3" */
+    char name[32]; /* such as "NCCL 2.28.3" */
 };
 
-/* net_nccl_load.c: NULL where there is none: zinf_link_why_not() says why. Stays loaded. */
+/* net_nccl_load.c: loads NCCL at the first call, for good. NULL: it cannot be used;
+ * zinf_link_why_not() says why. */
 const struct nccl_calls *nccl_load(void);
 
 #endif

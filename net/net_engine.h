@@ -1,7 +1,8 @@
 /*
- * net_engine: what an engine of net.h provides and what it finds. An engine moves messages and
- * knows nothing of collectives. It may be a module that links to nothing of this library, so it
- * leaves the sentence of a failure in net->why and returns -errno. Inside this folder only.
+ * net_engine: what an engine of net.h provides, and the state that it finds. An engine moves
+ * messages and knows nothing of collectives. It may be a module that links to nothing of this
+ * library. So it writes the sentence of a failure to net->why and returns -errno. Inside this
+ * folder only.
  */
 #ifndef ZINF_NET_ENGINE_H
 #define ZINF_NET_ENGINE_H
@@ -14,115 +15,120 @@
 #include <stdio.h>
 #include <time.h>
 
-#define NET_MODULE_VERSION 8 /* of everything here, which a module is compiled with */
+/* A module is compiled with the number of its time. It grows with every change of this header. */
+#define NET_MODULE_VERSION 8
 
 struct net_message {
     void *data;
     uint64_t bytes;
     uint32_t peer;
 };
-/* At most one message to and one from each peer. */
+/* Messages of one exchange: at most one to each peer and one from each. */
 struct net_exchange {
     const struct net_message *out, *in;
     uint32_t n_out, n_in;
-    bool same; /* whoever sends sends every receiver the same bytes; alike on all ranks */
+    bool same; /* a rank sends the same bytes to all receivers; the same value on all ranks */
 };
 
-/* What a rank tells the others of itself between messages: so long ago was its last sign of life
- * (base/pulse.h), and whom it waits for. */
+/* What a rank tells the others between messages: the age of its last sign of life (base/pulse.h),
+ * and the rank that it waits for. */
 struct net_sign {
-    uint32_t age_ms, waits_for; /* world: for nobody */
+    uint32_t age_ms, waits_for; /* waits_for: world if it waits for none */
 };
 
-/* What each rank of a net says when that is split. */
+/* What each rank of a net says when the net is split. */
 struct net_member {
     uint32_t colour, key;
-    uint32_t host;   /* the same for all on a host */
-    uint32_t splits; /* the first rank's: how many its family has begun, this one included */
+    uint32_t host;   /* the same for all ranks of a host */
+    uint32_t splits; /* of the first rank: the number of splits in its family, with this one */
 };
 struct net_split {
-    const struct net_member *said; /* [world of the net that is split] */
+    const struct net_member *said; /* [world of the parent] */
     uint32_t colour;               /* of this rank */
-    uint32_t number;               /* no net that has two ranks in common with this one has it */
-    uint32_t *ranks, n;            /* of this rank's colour, in their new order; of the parent */
+    uint32_t number;               /* Differs for any two nets that have two ranks in common. */
+    /* [n] the parent's numbers of the ranks with this rank's colour, in the order of the new net */
+    uint32_t *ranks, n;
 };
 
 struct net_engine_ops {
-    /* Sends out and fills in, all at once, and returns when both are done. Messages of a pair of
-     * ranks match in the order of calls. -ETIMEDOUT where net_wait says that a peer is late;
-     * -ECONNABORTED where a peer has told of its failure; -EPROTO where a message has another
-     * length than its receiver expects. */
+    /* Sends x->out and fills x->in, all at once, and returns when both are done. The i-th message
+     * from one rank to another is received by the i-th exchange that expects one. -ETIMEDOUT: a
+     * peer is late by net_wait; -ECONNABORTED: a peer has failed; -EPROTO: a message has another
+     * length than expected. */
     int (*exchange)(struct zinf_net *net, const struct net_exchange *x);
-    /* Among ranks in one memory, NULL where none are: in's messages are not copied; their data is
-     * set to where the peer has them. Until give_back, which waits for the others' too: nobody's
-     * memory goes before all are done with it, even if a rank has failed. */
+    /* Sets the data of in's messages to where the peers have them, without a copy. NULL: ranks do
+     * not share memory. The memory is valid until give_back, which waits until no peer uses this
+     * rank's memory any more, even after a failure. */
     int (*borrow)(struct zinf_net *net, const struct net_exchange *x, struct net_message *in);
     int (*give_back)(struct zinf_net *net, const struct net_exchange *x);
-    /* Between exchanges, and at once: -ECONNABORTED where a rank has told of its failure, or its
-     * end is gone. Messages are left where they are. */
+    /* Looks between exchanges, without waiting, whether another rank has failed: -ECONNABORTED.
+     * Takes no messages. */
     int (*listen)(struct zinf_net *net);
-    /* To all other ranks where nothing else is under way; does not wait. What comes of theirs goes
-     * to net_heard, in exchange and listen. NULL: all ranks are in one memory. */
+    /* Sends a sign of life to all other ranks while no exchange runs; does not wait. Signs that
+     * arrive are given to net_heard by exchange and listen. NULL: all ranks are in one process. */
     void (*sign)(struct zinf_net *net, struct net_sign sign);
-    /* Lets the others know that this rank cannot go on, since rank `number` (net_number) has failed
-     * with that sentence; does not wait for those that hang. What was sent before still arrives. */
+    /* Tells the other ranks that this one ends because rank `number` (net_number) has failed with
+     * this sentence; does not wait for ranks that hang. Messages sent before still arrive. */
     void (*tell)(struct zinf_net *net, uint32_t number, const char *sentence);
-    /* By all ranks of parent together. net has its rank, world and numbers; state and ops are the
-     * engine's to fill. NULL: this rank has no colour. */
+    /* Opens a net of a split, by all ranks of parent together. net's rank, world and numbers are
+     * set; the engine sets state and ops. net NULL: this rank gave no colour. */
     int (*split)(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split);
     void (*close)(struct zinf_net *net);
 };
 
-/* A rank's end of a net and of all that are split of it: a failure is told over all of them. */
+/* The nets of a rank that come of one net by splits. A failure of one is told over all of them. */
 struct net_family {
-    pthread_mutex_t lock;   /* guards all below, and told, busy and next of each net */
-    struct zinf_net *first; /* of those that can tell: that are not being closed */
+    pthread_mutex_t lock;   /* guards the fields below, and told, busy and next of each net */
+    struct zinf_net *first; /* list of the nets that are not being closed */
     uint32_t n_open;
-    uint32_t n_splits; /* begun by nets of which this rank is the first */
+    uint32_t n_splits; /* splits so far of nets whose first rank is this one */
     uint32_t world;    /* of the net that was split first */
     bool told;
-    uint32_t number; /* who has failed, and its sentence */
+    uint32_t number; /* the rank that failed, and its sentence */
     char sentence[1000];
-    atomic_bool over; /* told: whoever is at an exchange gives it up */
+    atomic_bool over; /* set with told: exchanges under way give up */
 };
 
 struct zinf_net {
     const struct net_engine_ops *ops;
-    void *state; /* the engine's */
+    void *state; /* of the engine */
     struct net_family *family;
-    struct zinf_net *next; /* in the family */
+    struct zinf_net *next; /* next net of the family */
     uint32_t host;
-    uint32_t *numbers; /* [world] what messages call each rank: its number in the net that was split
-                        * first; NULL: as it is here */
+    /* [world] the numbers that messages give the ranks, which are those in the net that was split
+     * first; NULL: 0, 1, ... */
+    uint32_t *numbers;
     char name[96];
-    const char *noun; /* what messages call a rank; NULL: "rank" */
+    const char *noun; /* the word that messages use for a rank; NULL: "rank" */
     struct zinf_net_place place;
     _Atomic uint64_t timeout_ns;
     struct zinf_pulse *pulse; /* of this rank */
-    /* [world] when each gave its last sign of life, 0: never yet, and whom it waits for */
+    /* [world] when each rank gave its last sign of life, 0: never; and the rank that it waits for
+     */
     uint64_t *heard_ns;
     uint32_t *waits_for;
-    /* The rank that this one waits for, or world if it waits for none; and when it was heard of */
+    /* the rank that this one waits for, or world for none; and since when that one gave its last
+     * sign */
     uint32_t own_wait;
     uint64_t follows_ns;
-    bool joined; /* the family knows of it */
-    bool busy;   /* an exchange is under way, which ends before the net tells of a failure */
+    bool joined; /* the net is in its family's list */
+    bool busy;   /* An exchange is under way. It ends before the net tells of a failure. */
     struct net_watch *watch;
-    pthread_mutex_t lock; /* guards state, heard_ns and waits_for of a net with a watch */
+    pthread_mutex_t lock; /* in a net with a watch: guards state, heard_ns and waits_for */
     int failed;
     bool told;
-    bool heard; /* of another rank's failure: its number and sentence */
+    bool heard; /* another rank has told of a failure, with this number and sentence */
     uint32_t heard_number;
     char heard_sentence[1000];
-    char why[1024];               /* of the failure */
+    char why[1024];               /* sentence of this net's failure */
     struct net_message *out, *in; /* [world] */
     float **parts;                /* [world] */
     float *scratch;               /* [world][NET_PIECE_ELEMS] */
     uint64_t sent_bytes, lent_bytes;
 };
 
-/* Sums are made piece by piece: so much of each rank's slice is at hand at once. Large enough for
- * the speed of the wire, 4 MiB. */
+/* Sums are made in pieces: so many elements of every rank's slice are in memory at once. 4 MiB are
+ * enough for the full speed of a network. */
 #define NET_PIECE_ELEMS ((uint64_t)1 << 20)
 
 /* ---- who lives: net_watch.c ----
@@ -131,36 +137,38 @@ struct zinf_net {
  * pulse. How long its work takes does not matter. Who only waits lives as long as the one that it
  * waits for, and the message names who is at the end of that chain. */
 
-/* The other ranks are in other processes: a thread sends them signs, and ends this rank's pulse
- * where one has failed, while this one is at work. */
+/* Starts a thread that sends signs of life to ranks in other processes, and ends this rank's pulse
+ * if another one has failed while this one works. */
 int net_watch_begin(struct zinf_net *net);
 void net_watch_end(struct zinf_net *net);
-/* The limit is another one. */
+/* Tells the thread that the time limit has changed. */
 void net_watch_wake(struct zinf_net *net);
 
-/* As zinf_net_set_timeout, of this net alone. */
+/* Sets the time limit of this net alone. */
 void net_set_limit(struct zinf_net *net, uint64_t timeout_ns);
-/* An exchange of the engine's, while the watch stands aside. */
+/* Runs an exchange of the engine, while the watch's thread does not use the net. */
 int net_run(struct zinf_net *net, const struct net_exchange *x);
-/* net.c, for collectives: n_out messages of net->out go and n_in of net->in come. The same without
- * copies, n each way: in's data becomes where it lies, until it is given back, also after a failure
- * in between. */
+/* net.c, for collectives. net_pass sends n_out messages of net->out and receives n_in into net->in.
+ * net_borrow is the same without copies, n in each direction; after it net_give_back must be
+ * called, also after a failure in between. */
 int net_pass(struct zinf_net *net, uint32_t n_out, uint32_t n_in, bool same);
 int net_borrow(struct zinf_net *net, uint32_t n);
 int net_give_back(struct zinf_net *net, uint32_t n);
-/* Whether a rank has failed that others wait for by other ways than this net; the net has then
- * failed with it. */
+/* For a wait that does not use this net: whether a rank has failed. The net has then failed as
+ * well. */
 int net_listen(struct zinf_net *net);
-/* The i-th of the other ranks, from the next one on: not all begin with the same. */
+/* The i-th of the other ranks, counted from the one behind this rank, so that not all ranks begin
+ * with the same one. */
 uint32_t net_other(const struct zinf_net *net, uint32_t i);
-/* net.c: the parts of a net that no engine fills; a net without a family gets its own. */
+/* net.c: sets the fields of a net that engines do not set. A net without a family gets one. */
 int net_init(struct zinf_net *net, uint32_t rank, uint32_t world);
-/* net_split.c: the ranks that said this colour, in order of their keys; how many they are. */
+/* net_split.c: writes the ranks with this colour to `ranks`, ordered by key, and returns their
+ * number. */
 uint32_t net_ranks_of(const struct net_member *said, uint32_t world, uint32_t colour,
                       uint32_t *ranks);
 
-/* The entry of the module: fills ops, state, name and place of a net that is zero. version: of the
- * caller. wanted: how many ranks the launcher named. */
+/* The module's entry. It sets ops, state, name and place of a net that is all zeros. version:
+ * NET_MODULE_VERSION of the caller. wanted: number of ranks by the launcher. */
 #define NET_MODULE_ENTRY "zinf_net_mpi_start"
 typedef int net_module_start(struct zinf_net *net, int version, uint32_t wanted);
 
@@ -171,7 +179,7 @@ static inline uint64_t net_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Under the lock: a byte of a peer's has come, or a sign. */
+/* Notes that a byte or a sign of a peer has arrived. The caller holds the lock. */
 static inline void net_heard(struct zinf_net *net, uint32_t peer, const struct net_sign *sign)
 {
     uint64_t now = net_now_ns(), age = sign ? (uint64_t)sign->age_ms * 1000000u : 0;
@@ -180,7 +188,7 @@ static inline void net_heard(struct zinf_net *net, uint32_t peer, const struct n
     net->waits_for[peer] = sign ? sign->waits_for : net->place.world;
 }
 
-/* Who is at the end of the chain of those that wait. */
+/* The rank at the end of the chain of ranks that wait for each other, from peer on. */
 static inline uint32_t net_blamed(const struct zinf_net *net, uint32_t peer)
 {
     for (uint32_t i = 0; i < net->place.world; i++) {
@@ -192,7 +200,7 @@ static inline uint32_t net_blamed(const struct zinf_net *net, uint32_t peer)
     return peer;
 }
 
-/* Sentences that engines have in common. */
+/* Words that the messages of all engines use. */
 static inline const char *net_noun(const struct zinf_net *net)
 {
     return net->noun ? net->noun : "rank";
@@ -203,10 +211,11 @@ static inline uint32_t net_number(const struct zinf_net *net, uint32_t rank)
     return net->numbers ? net->numbers[rank] : rank;
 }
 
-/* Another of this rank's threads has told of a failure. */
+/* Whether another thread of this rank has told of a failure. */
 static inline bool net_is_over(const struct zinf_net *net)
 {
-    return atomic_load_explicit(&net->family->over, memory_order_relaxed); /* a hint */
+    /* a hint; the lock decides */
+    return atomic_load_explicit(&net->family->over, memory_order_relaxed);
 }
 
 static inline int net_end(struct zinf_net *net)
@@ -216,7 +225,7 @@ static inline int net_end(struct zinf_net *net)
     return -ECONNABORTED;
 }
 
-/* number: net_number's. */
+/* number: of net_number. */
 static inline int net_late_as(struct zinf_net *net, uint32_t number)
 {
     snprintf(net->why, sizeof net->why,
@@ -231,13 +240,15 @@ static inline int net_late(struct zinf_net *net, uint32_t peer)
     return net_late_as(net, net_number(net, peer));
 }
 
-/* One wait. Each look names all whose messages are missing, with when they were heard of. */
+/* The state of one wait. In each look, net_wait_for is called for every rank whose message is
+ * missing, with the time of its last sign. */
 struct net_wait {
     uint64_t begin_ns, looked_ns, oldest_ns;
-    uint32_t peer; /* that was heard of longest ago */
+    uint32_t peer; /* the one with the oldest sign */
 };
-#define NET_LOOK_NS 100000000u   /* between looks, at most */
-#define NET_GRACE_NS 2000000000u /* for one who comes to a wait to hear of the others */
+#define NET_LOOK_NS 100000000u /* longest time between looks */
+/* Time in which a rank that begins to wait may receive old signs. */
+#define NET_GRACE_NS 2000000000u
 
 static inline struct net_wait net_wait_begin(void)
 {
@@ -253,7 +264,8 @@ static inline void net_wait_for(struct net_wait *wait, uint32_t peer, uint64_t h
     }
 }
 
-/* After all were named: whether one is late. Who was stopped itself begins to wait anew. */
+/* Whether a rank is late; ends a look. If this process itself was stopped for a while, the wait
+ * begins anew. */
 static inline bool net_wait_is_over(const struct zinf_net *net, struct net_wait *wait)
 {
     uint64_t now = net_now_ns(), limit = net->timeout_ns;
@@ -261,7 +273,7 @@ static inline bool net_wait_is_over(const struct zinf_net *net, struct net_wait 
     if (now - wait->looked_ns > NET_GRACE_NS)
         wait->begin_ns = now;
     end = wait->begin_ns + (wait->oldest_ns ? grace : limit);
-    if (wait->oldest_ns == UINT64_MAX) /* nobody is missing any more */
+    if (wait->oldest_ns == UINT64_MAX) /* no message is missing */
         return false;
     if (wait->oldest_ns && wait->oldest_ns + limit > end)
         end = wait->oldest_ns + limit;
@@ -280,7 +292,7 @@ static inline int net_other_length(struct zinf_net *net, uint32_t peer, uint64_t
     return -EPROTO;
 }
 
-/* number: net_number's. */
+/* number: of net_number. */
 static inline int net_told(struct zinf_net *net, uint32_t number, const char *sentence)
 {
     snprintf(net->why, sizeof net->why, "%s %u has failed: %.900s", net_noun(net), number,

@@ -1,8 +1,9 @@
 /*
- * net_room: what the ends of one process share. A message between two of them is a note of where
- * the sender's bytes lie; what goes to other processes is brought together and goes over a net
- * between the processes (net_seats.c). A *house* is the rooms of a net and of all that are split of
- * it: they have one lock, and one rank's failure ends the waits in all. Inside this folder only.
+ * net_room: what the nets of one process share. A message between two of them is a pointer to the
+ * sender's bytes. Messages to other processes are collected and go over a net between the
+ * processes (net_seats.c). A *room* is the shared part of one net, a *house* the rooms of a net
+ * and of all nets split of it. A house has one lock, and one rank's failure ends the waits in all
+ * its rooms. Inside this folder only.
  */
 #ifndef ZINF_NET_ROOM_H
 #define ZINF_NET_ROOM_H
@@ -17,31 +18,32 @@ struct room_note {
     int state;
 };
 
-/* The seats' meeting before something goes between processes: whoever comes last does it for all,
- * while the others wait and lend it their messages. */
+/* Collects the seats' messages to other processes. The seat that comes last sends them for all,
+ * while the others wait and lend it their memory. */
 struct meeting {
     struct zinf_net *between;         /* NULL: there are no other processes */
-    const struct net_exchange **lent; /* [n_seats] */
-    struct net_message *out, *in;     /* [processes], of one exchange */
+    const struct net_exchange **lent; /* [n_seats] exchange of each seat */
+    struct net_message *out, *in;     /* [processes] messages of one exchange */
     uint32_t n_there;
-    uint64_t n_held; /* meetings that have ended */
-    bool broken;     /* a seat has left one before its end: there are no more */
-    int code;        /* of the last */
+    uint64_t n_held; /* number of exchanges that have ended */
+    bool broken;     /* a seat has left an exchange before its end; no more are possible */
+    int code;        /* result of the last exchange */
 };
 
 struct house {
-    pthread_mutex_t lock; /* guards all below, and the rooms */
+    pthread_mutex_t lock; /* guards the fields below, and the rooms */
     pthread_cond_t changed;
-    const struct net_engine_ops *ops[2]; /* of rooms without others elsewhere, and with */
+    /* of rooms within this process, and of rooms with other processes */
+    const struct net_engine_ops *ops[2];
     uint32_t n_rooms;
     struct zinf_net *between;  /* of the first room; borrowed */
-    uint32_t first;            /* that room's first rank here */
-    uint32_t n_seats;          /* that room has here */
-    struct zinf_pulse *pulses; /* [n_seats] */
-    uint32_t *waits;           /* [n_seats] whom each waits for, a number; UINT32_MAX: nobody */
+    uint32_t first;            /* first rank of the first room in this process */
+    uint32_t n_seats;          /* ranks of the first room in this process */
+    struct zinf_pulse *pulses; /* [n_seats] of each rank */
+    uint32_t *waits; /* [n_seats] number of the rank that each waits for; UINT32_MAX: none */
     bool failed;
-    uint32_t failed_number; /* of who told */
-    uint32_t number;        /* of who has failed, and its sentence */
+    uint32_t failed_number; /* of the rank that told of a failure */
+    uint32_t number;        /* of the rank that failed, and its sentence */
     char sentence[1000];
 };
 
@@ -49,18 +51,18 @@ struct room_place {
     uint32_t process, seat;
 };
 
-/* All ends here share it; the last one that closes frees it. An end counts from when the room is
- * made, not from when its thread comes: another thread may have closed its own by then. */
+/* Shared by all ends in this process; the last end to close frees it. Ends are counted from the
+ * room's creation on, since one thread may close its end before another has come. */
 struct room {
     struct house *house;
-    struct room_place *at;   /* [world] of each rank */
-    uint32_t process;        /* this one */
-    uint32_t n_seats, open;  /* ends that are or will be */
-    uint32_t most_seats;     /* of a process */
+    struct room_place *at;   /* [world] process and seat of each rank */
+    uint32_t process;        /* this process */
+    uint32_t n_seats, open;  /* ends that are open or have not come yet */
+    uint32_t most_seats;     /* largest number of seats in a process */
     struct room_note *notes; /* [n_seats from][n_seats to] */
-    struct room **given;     /* [n_seats] of a split, until that seat takes it: its new room */
+    struct room **given; /* [n_seats] during a split: the new room of a seat until it takes it */
     struct meeting meeting;
-    bool owned; /* the net between is this room's */
+    bool owned; /* the room closes meeting.between */
 };
 
 static inline bool room_has(const struct room *room, uint32_t rank)
@@ -68,42 +70,43 @@ static inline bool room_has(const struct room *room, uint32_t rank)
     return room->at[rank].process == room->process;
 }
 
-/* Of a rank that is here. */
+/* Seat of this rank. */
 static inline uint32_t room_seat(const struct zinf_net *net)
 {
     const struct room *room = net->state;
     return room->at[net->place.rank].seat;
 }
 
-/* net_room.c. ops: of rooms whose ranks are all here, and of others. */
+/* net_room.c. Operations of rooms within a process, and of other rooms. */
 struct house *house_create(const struct net_engine_ops *near, const struct net_engine_ops *far,
                            uint32_t n_seats);
 void house_free(struct house *house);
-/* at: taken, after a failure too. */
+/* Takes over `at`, also if it fails. */
 int room_create(struct room **out, struct house *house, struct room_place *at, uint32_t world,
                 uint32_t process, struct zinf_net *between);
-/* With the last room goes its house. */
+/* Also frees the house with its last room. */
 void room_free(struct room *room);
-/* Gives an end, whose place says its rank and world, its ops, state and seat. It is one of those
- * that the room has counted as open. */
+/* Sets ops, state and seat of an end whose rank and world are set. The room has counted it already.
+ */
 void room_enter(struct zinf_net *net, struct room *room);
-/* One end less; the last one frees the room. */
+/* Closes an end; the last one frees the room. */
 void room_leave(struct room *room);
-/* Under the lock: waits for a change, but not for long. Whether the one that is waited for, a seat
- * of this process, is late. */
+/* Waits a short time for a change. Returns whether peer, a seat of this process, is late. The
+ * caller holds the lock. */
 bool room_wait(struct zinf_net *net, struct net_wait *wait, uint32_t peer);
-/* Under the lock: that one is, or who it waits for in turn. */
+/* Fails because peer, or the rank that it waits for in turn, is late. The caller holds the lock. */
 int room_late(struct zinf_net *net, uint32_t peer);
-/* Under the lock: whether another end, or another thread of this one, has failed. */
+/* Whether another end, or another thread of this one, has failed. The caller holds the lock. */
 bool room_has_failed(const struct zinf_net *net);
 int room_fail(struct zinf_net *net);
 
-/* net_seats.c: messages between processes, after those among the ends of one. */
+/* net_seats.c: messages between processes, after those within the process. */
 int room_exchange_between(struct zinf_net *net, const struct net_exchange *x);
-/* Under the lock: whether another process has failed, while no seat uses the net between. */
+/* Whether another process has failed, while no seat uses the net between processes. The caller
+ * holds the lock. */
 int room_listen_between(struct zinf_net *net);
 
-/* net_room_split.c */
+/* net_room_split.c: the engine's split. */
 int room_split(struct zinf_net *parent, struct zinf_net *net, const struct net_split *split);
 
 #endif

@@ -2,8 +2,9 @@
  * builder: a program while it is being built, and the simulated lanes that scheduling and
  * prediction share. Inside this folder only.
  *
- * While building, waits are the true dependences alone, none left out: lanes have no order yet and
- * buffers no slots. Scheduling fixes both and adds the waits that slots need.
+ * While building, an operation waits for exactly the operations that its resources demand. The
+ * order of lanes and the slots of buffers are not known yet. Scheduling fixes both and adds the
+ * waits that slots need.
  */
 #ifndef ZINF_OFFLOAD_BUILDER_H
 #define ZINF_OFFLOAD_BUILDER_H
@@ -13,13 +14,13 @@
 #define NONE UINT32_MAX
 
 struct resource {
-    uint32_t writer;   /* last operation that wrote, or NONE */
-    uint32_t *readers; /* operations that read since */
+    uint32_t writer;   /* last operation that wrote it, or NONE */
+    uint32_t *readers; /* operations that have read it since */
     uint32_t n_readers, capacity;
-    zinf_pool pool;      /* of a buffer, or NONE */
-    uint32_t first;      /* a buffer's first operation */
-    uint32_t n_touches;  /* operations that use a buffer */
-    uint32_t last_touch; /* the latest of them, so that each counts once */
+    zinf_pool pool;      /* pool of a buffer; NONE: it is no buffer */
+    uint32_t first;      /* first operation that uses the buffer */
+    uint32_t n_touches;  /* number of operations that use the buffer */
+    uint32_t last_touch; /* last operation that uses it, so that each is counted once */
 };
 /* Operation op uses a buffer. */
 struct touch {
@@ -38,7 +39,8 @@ struct zinf_builder {
     uint32_t list_capacity;
     uint32_t *found; /* waits of the operation being added */
     uint32_t n_found, found_capacity;
-    uint32_t *wanted_by; /* [n_ops]: the last operation that wanted this one, + 1 */
+    /* [n_ops]: number + 1 of the last operation for which this one was put into `found` */
+    uint32_t *wanted_by;
     uint32_t wanted_capacity;
 };
 int zinf_builder_grow(void **array, uint32_t *capacity, uint32_t need, size_t width);

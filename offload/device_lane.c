@@ -1,9 +1,9 @@
 /*
- * device_lane: H2D, D2H and DEVICE on a device whose queues run late. One thread enqueues: an
- * operation goes behind the events of those of other device lanes that it waits for, and gets an
- * event of its own. A second thread waits for these events in order; it alone says that an
- * operation has ended, for the lanes on the CPU, the times and the trace. So neither copies nor
- * computation ever wait for a thread of the host, unless their data does.
+ * device_lane: the lanes H2D, D2H and DEVICE on a GPU. One thread enqueues: it lets an operation
+ * wait for the events of the operations on other device lanes that it depends on, and records an
+ * event behind it. A second thread waits for these events in order. It alone marks operations as
+ * ended, for the lanes on the CPU, the times and the trace. So copies and computations wait for a
+ * thread of the host only if their data do.
  */
 #include "offload/executor.h"
 
@@ -14,7 +14,7 @@ static const struct zinf_device_ops *calls(const struct zinf_executor *e)
 
 /* ---- enqueueing ---- */
 
-/* Of its own lane an operation is behind the others as it is. */
+/* Operations of the same lane need no event: the queue runs them in order. */
 static int wait_on_device(struct zinf_executor *e, const struct zinf_op *op)
 {
     int code = 0;
@@ -27,8 +27,8 @@ static int wait_on_device(struct zinf_executor *e, const struct zinf_op *op)
     return code;
 }
 
-/* One that is left out still ends after those before it and those that it waits for: others may
- * wait for it in their stead. */
+/* Enqueues an operation. One that is left out still ends only after those before it and those that
+ * it waits for, since others may rely on that. */
 static int enqueue(struct lane *lane, uint32_t i)
 {
     struct zinf_executor *e = lane->executor;
@@ -70,8 +70,9 @@ void device_lane_run(struct lane *of)
 
 /* ---- ending ---- */
 
-/* Until op is enqueued and what it waits for is done; false: it will not be enqueued. After a
- * failure what it waits for may never be done, but what has been enqueued still ends. */
+/* Waits until op is enqueued and everything that it waits for has ended. False: it will not be
+ * enqueued. After a failure the operations that it waits for may never end, but enqueued ones still
+ * do. */
 static bool await_start(struct zinf_executor *e, uint32_t op)
 {
     const struct zinf_op *o = &e->program->ops[op];
@@ -86,7 +87,8 @@ static bool await_start(struct zinf_executor *e, uint32_t op)
     return queued;
 }
 
-/* When op can have begun: it was enqueued, its lane was free and what it waits for was done. */
+/* The earliest time at which op can have begun: it was enqueued, its lane was free, and what it
+ * waits for had ended. */
 static uint64_t begin_of(struct zinf_executor *e, uint32_t op)
 {
     const struct zinf_op *o = &e->program->ops[op];

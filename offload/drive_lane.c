@@ -1,8 +1,8 @@
 /*
- * drive_lane: READ and WRITE. An operation is submitted as soon as its waits are done, so several
- * are under way and the drive's queue stays deep across them; each is done when its own request
- * completes. The program's order is their priority: one whose waits last longer than was planned
- * does not hold up those behind it, and what it asks for then goes before theirs.
+ * drive_lane: READ and WRITE. An operation is submitted as soon as the operations that it waits
+ * for have ended, so several requests are in flight and the drive's queue stays full. Each
+ * operation ends with its own request. The program's order is the priority: an operation that
+ * waits longer than planned does not delay those behind it, and is then served before them.
  */
 #include "offload/executor.h"
 
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 
 #define MAX_UNDER_WAY 16
-#define WINDOW 32 /* next operations that are looked at */
-/* How long to look only at the drive while the next operation still waits for another lane. */
+#define WINDOW 32 /* number of next operations that may be submitted */
+/* How long to wait for the drive alone while the next operation still waits for another lane. */
 #define LOOK_NS 200000u
 
 struct slot {
@@ -26,7 +26,7 @@ struct drive_lane {
     struct zinf_aio_queue *queue;
     struct slot slots[MAX_UNDER_WAY];
     int under_way;
-    uint64_t busy_since; /* while something is under way */
+    uint64_t busy_since; /* since when something is in flight; 0: nothing is */
 };
 
 int drive_lane_create(struct drive_lane **out, struct zinf_executor *e, enum zinf_lane number)
@@ -65,7 +65,7 @@ static struct slot *free_slot(struct drive_lane *lane)
     return NULL;
 }
 
-/* The lane has something under way from now on, or no longer. */
+/* Notes that the lane has something in flight from now on, or no longer. */
 static void set_busy(struct drive_lane *lane, bool busy, uint64_t now)
 {
     struct zinf_executor *e = lane->executor;
@@ -114,7 +114,7 @@ static int submit(struct drive_lane *lane, struct slot *slot, uint32_t op)
     return code;
 }
 
-/* Takes one finished request; false if there was none within timeout. */
+/* Takes one finished request; false: none finished within timeout. */
 static bool reap(struct drive_lane *lane, uint64_t timeout_ns)
 {
     struct zinf_aio_request *request = zinf_aio_reap(lane->queue, timeout_ns);
@@ -151,9 +151,9 @@ static int start(struct drive_lane *lane, uint32_t op)
     return code;
 }
 
-/* The lane's next operations, in the program's order. */
+/* The next operations of the lane, in the program's order. */
 struct window {
-    uint32_t ops[WINDOW], next; /* next: of the program, to look at */
+    uint32_t ops[WINDOW], next; /* next: index in the program of the operation behind the window */
     int n;
 };
 

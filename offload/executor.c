@@ -1,8 +1,8 @@
 /*
- * executor: one thread a lane runs a program. An operation starts when it is first in its lane and
- * all that it waits for is done. Drive lanes and lanes of a device that runs late may have several
- * operations under way at once; the others have one. The first failure stops every lane at its next
- * operation.
+ * executor: runs a program with one thread for each lane. An operation starts when it is the first
+ * of its lane that has not started and everything that it waits for has ended. Drive lanes and the
+ * lanes of a GPU may have several operations in progress, others have one. The first failure stops
+ * every lane before its next operation.
  */
 #include "offload/executor.h"
 
@@ -40,7 +40,7 @@ static bool is_drive_lane(enum zinf_lane lane)
     return lane == ZINF_LANE_READ || lane == ZINF_LANE_WRITE;
 }
 
-/* Next program, or NULL to end. Called with nothing locked. */
+/* Waits for the next program; NULL: the executor is being destroyed. The caller holds no lock. */
 static bool next_program(struct zinf_executor *e, uint64_t *generation)
 {
     pthread_mutex_lock(&e->lock);
@@ -67,10 +67,10 @@ static void *lane_thread(void *argument)
     uint64_t generation = 0;
     struct drive_lane *drive = NULL;
     zinf_pulse_set(e->pulse);
-    if (has_queue(e, lane->number) && e->options.device) /* what a driver writes is read by a GPU */
+    if (has_queue(e, lane->number) && e->options.device) /* the driver writes into GPU memory */
         zinf_thread_near(e->options.sysfs ? e->options.sysfs : "/sys", e->options.device->node);
     if (is_drive_lane(lane->number)) {
-        /* A ring may only be used by the thread that made it. */
+        /* The thread that creates an io_uring must be the one that uses it. */
         int code = drive_lane_create(&drive, e, lane->number);
         if (code)
             executor_fail(e, code);
@@ -91,7 +91,8 @@ static void *lane_thread(void *argument)
     return NULL;
 }
 
-/* Waits until every lane has arrived; returns the failure, if any, in this thread. */
+/* Waits until all lanes have finished the program. Returns the failure, if any, with its message in
+ * this thread. */
 static int join_lanes(struct zinf_executor *e)
 {
     pthread_mutex_lock(&e->lock);
@@ -127,8 +128,8 @@ static int prepare_lanes(struct zinf_executor *e, const struct zinf_program *p)
     return code;
 }
 
-/* Room for the state of every operation, and an event for each that a queue will run: made once for
- * the longest program. */
+/* Allocates the state of every operation, and an event for each operation of a lane with a queue;
+ * kept for later programs that are no longer. */
 static int prepare(struct zinf_executor *e, const struct zinf_program *p)
 {
     uint32_t old = e->capacity, n = p->n_ops > old ? p->n_ops : old;
@@ -230,7 +231,7 @@ static int start_lanes(struct zinf_executor *e)
     for (int i = 0; !code && i < ZINF_LANES; i++) {
         enum zinf_lane number = (enum zinf_lane)i;
         if ((is_drive_lane(number) && !e->options.store) ||
-            (number == ZINF_LANE_NET && !e->options.net)) /* one rank has no collectives */
+            (number == ZINF_LANE_NET && !e->options.net)) /* a single rank needs no lane NET */
             continue;
         code = start_lane(e, number, false);
         if (!code && has_queue(e, number))

@@ -1,7 +1,7 @@
 /*
- * executor: what the executor, its drive lanes and its device lanes share. Inside this folder only.
- * One lock guards program, generation, done_ns, queued_ns, in_flight, failed, lanes_running, stop,
- * times, ran_as and trace.
+ * executor: what the executor, its drive lanes and its device lanes share. Inside this folder
+ * only. The lock guards program, generation, done_ns, queued_ns, in_flight, failed, lanes_running,
+ * stop, times, ran_as and trace.
  */
 #ifndef ZINF_OFFLOAD_EXECUTOR_H
 #define ZINF_OFFLOAD_EXECUTOR_H
@@ -13,43 +13,53 @@
 
 #define NO_OP UINT32_MAX
 
-/* Operations of a device lane that are enqueued and not done: enough for the device never to run
- * dry, few enough for a failure to come soon. */
+/* Most operations of a device lane that are enqueued and have not ended: enough that the device
+ * never runs out of work, few enough that a failure is seen soon. */
 #define MAX_IN_FLIGHT 32
 
-/* A lane's thread; a lane with a queue has a second one, which sees its operations end. */
+/* A thread of a lane. A lane with a queue has a second one (ends), which waits for enqueued
+ * operations to end. */
 struct lane {
     struct zinf_executor *executor;
     enum zinf_lane number;
     bool ends;
-    struct zinf_operand *operands; /* [room] of the operation that it runs */
+    struct zinf_operand *operands; /* [room] operands of the operation that it runs */
     uint32_t room;
     pthread_t thread;
 };
 
 struct zinf_executor {
     struct zinf_executor_options options;
-    struct zinf_pulse *pulse; /* of who made it: its lanes' too */
+    /* pulse of the thread that created the executor; its lanes beat the same one */
+    struct zinf_pulse *pulse;
     pthread_mutex_t lock;
-    pthread_cond_t changed;               /* programs and arrivals */
-    pthread_cond_t may_start[ZINF_LANES]; /* the lane's operation in waiting is ready */
-    const uint32_t *waiting[ZINF_LANES];  /* which operations any of which would do */
-    int n_waiting[ZINF_LANES];            /* how many; 0: the lane does not wait */
+    pthread_cond_t changed; /* a program was given, or a lane has finished */
+    /* one of the operations in `waiting` may have become ready */
+    pthread_cond_t may_start[ZINF_LANES];
+    /* operations that the lane waits for; any one of them will do */
+    const uint32_t *waiting[ZINF_LANES];
+    int n_waiting[ZINF_LANES]; /* their number; 0: the lane does not wait */
     const struct zinf_program *program;
-    uint64_t generation; /* of programs given */
-    uint64_t *done_ns;   /* [n_ops] when it ended; 0: not yet */
-    uint64_t *queued_ns; /* [n_ops] of lanes with a queue: when it was enqueued; 0: not yet */
-    uint8_t *skipped;    /* [n_ops] of lanes with a queue: enqueued as nothing but its event */
-    struct zinf_event **events; /* [n_ops] of lanes with a queue: the operation has ended */
-    uint32_t *ran_as;  /* [n_ops] where there is a trace: itself, or of one that was left out the
-                        * operation that it waited for last, or ZINF_TRACE_NO_CAUSE */
-    uint32_t capacity; /* of the five */
+    uint64_t generation; /* number of programs that were run */
+    uint64_t *done_ns;   /* [n_ops] when the operation ended; 0: it has not */
+    /* [n_ops] when the operation was enqueued on a lane with a queue; 0: it was not */
+    uint64_t *queued_ns;
+    /* [n_ops] on lanes with a queue: the operation was left out, and only its event enqueued */
+    uint8_t *skipped;
+    /* [n_ops] on lanes with a queue: the event that tells that the operation has ended */
+    struct zinf_event **events;
+    /* [n_ops] for the trace: the operation itself; if it was left out, the operation that it waited
+     * for last, or ZINF_TRACE_NO_CAUSE */
+    uint32_t *ran_as;
+    uint32_t capacity; /* allocated length of the five arrays above */
     uint32_t in_flight[ZINF_LANES];
-    bool queued_all[ZINF_LANES];        /* nothing more comes in this run */
-    pthread_cond_t may_end[ZINF_LANES]; /* the operation in ending is enqueued, its waits done */
-    uint32_t ending[ZINF_LANES];        /* which operation that is, or NO_OP */
-    uint64_t idle_since[ZINF_LANES];    /* when the lane's last operation ended */
-    uint64_t drive_since[2];            /* READ, WRITE: since when it is busy; 0: it is not */
+    bool queued_all[ZINF_LANES]; /* all of the lane's operations in this run are enqueued */
+    /* the operation in `ending` is enqueued and what it waits for has ended */
+    pthread_cond_t may_end[ZINF_LANES];
+    /* the operation whose end the lane's second thread waits for, or NO_OP */
+    uint32_t ending[ZINF_LANES];
+    uint64_t idle_since[ZINF_LANES]; /* when the lane's last operation ended */
+    uint64_t drive_since[2];         /* READ, WRITE: since when the lane is busy; 0: it is idle */
     int failed;
     char message[8192];
     bool stop;
@@ -59,24 +69,25 @@ struct zinf_executor {
     struct zinf_trace *trace;
 };
 
-/* Index of the first of n operations of a lane that may start now; with wait, blocks until there is
+/* Index of the first of n operations of a lane that may start now. With wait, blocks until there is
  * one. -1: there is none, or the run has failed. */
 int executor_pick(struct zinf_executor *e, const uint32_t *ops, int n, bool wait);
-/* True if op is left out: it is marked as done. After executor_pick. */
+/* Whether op is to be left out; if so it is marked as ended. Call it after executor_pick. */
 bool executor_skip(struct zinf_executor *e, uint32_t op);
-/* Before op starts in a lane that stood still: says which lane it waited for. */
+/* Adds the time for which op's lane stood still to that of the lane that op waited for. Call it
+ * before op starts. */
 void executor_stalled(struct zinf_executor *e, uint32_t op, uint64_t now_ns);
-/* The lane had something under way. */
+/* Adds a period in which something ran on the lane. */
 void executor_busy(struct zinf_executor *e, enum zinf_lane lane, uint64_t begin_ns,
                    uint64_t end_ns);
-/* Under the lock: op was left out. */
+/* Marks op as left out. The caller holds the lock. */
 void executor_left_out(struct zinf_executor *e, uint32_t op);
 bool executor_failed(struct zinf_executor *e);
 void executor_fail(struct zinf_executor *e, int code);
-/* Fails by this thread's message, which gets the operation's name in front. */
+/* Makes the run fail with code and this thread's message, with the operation's name in front. */
 void executor_fail_in(struct zinf_executor *e, uint32_t op, int code);
 void executor_done(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint64_t end_ns);
-/* Under the lock: lanes that can go on now are woken. */
+/* Wakes lanes that can go on. The caller holds the lock. */
 void executor_wake(struct zinf_executor *e);
 
 static inline bool has_queue(const struct zinf_executor *e, enum zinf_lane lane)
@@ -89,24 +100,26 @@ static inline uint64_t executor_bytes(const struct zinf_executor *e, const struc
     return e->options.moved ? e->options.moved(e->options.context, op) : op->bytes;
 }
 
-/* Runs what the program has at op by the caller's function, with its operands. */
+/* Runs an operation by the caller's run function, with its operands. */
 int executor_run_op(struct lane *lane, uint32_t op);
 
-/* device_lane.c: a lane with a queue; each runs the lane's part of a program in a thread. */
+/* device_lane.c: the two threads of a lane with a queue, which enqueue a program's operations and
+ * wait for their ends. */
 void device_lane_run(struct lane *lane);
 void device_lane_end(struct zinf_executor *e, enum zinf_lane lane);
-/* executor_trace.c: as the options ask for. */
+/* executor_trace.c: opens the trace that the options ask for. */
 int executor_open_trace(struct zinf_executor *e);
-/* The same; under the lock. Of what op waits for, what ended last; NO_OP: nothing has. */
+/* The operation that ended last of those that op waits for, or NO_OP. The caller holds the lock. */
 uint32_t executor_last_wait(const struct zinf_executor *e, uint32_t op);
-/* Where there is a trace: op ended, or was left out. Before done_ns says so. */
+/* Records in the trace, if there is one, that op has ended or was left out. Call it before done_ns
+ * is set. */
 void executor_trace_op(struct zinf_executor *e, uint32_t op, uint64_t begin_ns, uint64_t end_ns);
 void executor_trace_left_out(struct zinf_executor *e, uint32_t op);
 
-/* Under the lock: all that op waits for is done. */
+/* Whether everything that op waits for has ended. The caller holds the lock. */
 bool executor_waits_done(const struct zinf_executor *e, const struct zinf_op *op);
 
-/* A lane of drive requests; all three in the lane's own thread. */
+/* A lane of drive requests. Only the lane's own thread makes these calls. */
 struct drive_lane;
 int drive_lane_create(struct drive_lane **out, struct zinf_executor *e, enum zinf_lane number);
 void drive_lane_run(struct drive_lane *lane);

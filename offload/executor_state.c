@@ -1,6 +1,6 @@
 /*
- * executor_state: what the lanes of a program tell each other: which operation may start, has
- * ended, was left out or failed, and what time it took. All of it is under the executor's lock.
+ * executor_state: which operation may start, has ended, was left out or failed, and what time it
+ * took. The lanes share this under the executor's lock.
  */
 #include "offload/executor.h"
 
@@ -16,7 +16,8 @@ bool executor_waits_done(const struct zinf_executor *e, const struct zinf_op *op
     return true;
 }
 
-/* A lane with a queue goes on behind what is enqueued; the device keeps that order. */
+/* A lane with a queue need not wait for operations on other such lanes to end; the device keeps
+ * that order. */
 static bool ready(const struct zinf_executor *e, const struct zinf_op *op)
 {
     if (!has_queue(e, op->lane))
@@ -85,7 +86,7 @@ void executor_fail_in(struct zinf_executor *e, uint32_t op, int code)
     executor_fail(e, code);
 }
 
-/* A step has many operations, and most free one lane. */
+/* Signals only lanes that can go on: most operations free one lane. */
 void executor_wake(struct zinf_executor *e)
 {
     for (int lane = 0; lane < ZINF_LANES; lane++) {

@@ -1,6 +1,6 @@
 /*
- * executor_trace: what an executor tells its trace: operations as they end, each with the one that
- * it waited for last. One that was left out stands for what it waited for itself.
+ * executor_trace: gives the trace each operation when it ends, with the operation that it waited
+ * for last. An operation that was left out is replaced by the one that it waited for itself.
  */
 #include "offload/executor.h"
 

@@ -1,4 +1,5 @@
-/* layout: units to rank slices to sub-groups. Pure arithmetic, 64-bit throughout. */
+/* layout: cuts units into rank slices, and slices into sub-groups. Only arithmetic, with 64-bit
+ * sizes. */
 #include "offload/offload.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@ static uint64_t groups_of(uint64_t slice_elems, uint64_t group_elems)
     return (slice_elems + group_elems - 1) / group_elems;
 }
 
-/* Even groups: a slice of 1.1 groups becomes two halves, so that no group is a sliver. */
+/* Equal sub-groups: a slice of 1.1 sub-groups becomes two halves, so that none is very small. */
 static uint64_t even_group(uint64_t slice_elems, uint64_t group_elems)
 {
     uint64_t n = groups_of(slice_elems, group_elems);
@@ -42,7 +43,7 @@ static int check_axes(const struct zinf_axis at[ZINF_AXES])
     return 0;
 }
 
-/* A unit's sub-groups are so large. */
+/* Elements of a unit's sub-groups. */
 static uint64_t group_size(const struct zinf_layout_options *o, uint32_t unit, uint64_t slice_elems)
 {
     uint64_t wanted = zinf_align_up(o->group_elems ? o->group_elems : 1, ZINF_LAYOUT_ALIGN);

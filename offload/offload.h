@@ -1,19 +1,28 @@
 /*
- * offload: where training state lives, and the program that moves it. Knows units (flat buffers of
- * parameters), tiers and lanes; nothing of transformers.
+ * offload: where training state lives, and the program that moves it. This folder knows units
+ * (flat buffers of parameters), tiers (device memory, RAM, drives) and lanes. It knows nothing of
+ * transformers.
  *
- *   layout    units -> rank slices -> sub-groups (tiles of optimizer state)
- *   tiers     the place of every parameter, gradient and state on device, host or drive
- *   program   a step as a flat array of operations with lanes, resources and waits
- *   executor  one thread a lane runs a program; times every operation
- *   trace     what ran when, as Chrome trace JSON and as a table of busy time
+ * layout: cuts units into a slice for each rank, and slices into sub-groups, the pieces that one
+ * optimizer update works on.
+ *
+ * tiers: the place of every parameter, gradient and optimizer state on device, host or drive.
+ *
+ * program: a step as a flat array of operations, each with a lane, the resources it uses and the
+ * operations it waits for.
+ *
+ * executor: runs a program with a thread for each lane, and times every operation.
+ *
+ * trace: what ran when, as Chrome trace JSON.
  *
  * Threads: layouts, tiers and programs are built by one thread and are read-only while a program
- * runs. An executor is used by one thread; it owns its lanes' threads.
+ * runs. An executor is used by one thread and owns its lanes' threads.
  *
- * On a device whose queues run late, H2D, D2H and DEVICE only enqueue. Between these lanes order is
- * made on the device: an operation is enqueued as soon as those it waits for are, behind their
- * events. The other lanes start when what they wait for has happened.
+ * Errors: calls that return int return 0 or -errno, with a sentence in zinf_error().
+ *
+ * On a GPU the lanes H2D, D2H and DEVICE only enqueue operations. An operation is enqueued as soon
+ * as those that it waits for on these three lanes are enqueued; events on the GPU keep the order.
+ * The other lanes start an operation when everything that it waits for has ended.
  */
 #ifndef ZINF_OFFLOAD_H
 #define ZINF_OFFLOAD_H
@@ -27,17 +36,19 @@
 
 /* ---- layout ---- */
 
-#define ZINF_LAYOUT_ALIGN                                                                          \
-    4096 /* elements: sub-groups start at blocks of the norm and of O_DIRECT */
+/* Elements. Sub-groups start at multiples of it, which suits the blocks of the norm and O_DIRECT.
+ */
+#define ZINF_LAYOUT_ALIGN 4096
 
 struct zinf_layout_unit {
-    uint64_t elems;        /* as the owner of the unit counts */
-    uint64_t padded_elems; /* of the whole unit, a multiple of ZINF_LAYOUT_ALIGN * world */
-    uint64_t slice_elems;  /* of one rank */
-    uint64_t slice_first;  /* this rank's first element */
-    uint64_t front_bytes;  /* stored in front of its parameters, and moved with them: a multiple of
-                            * ZINF_MEMORY_ALIGN; of a unit without sub-groups' state. Set by the
-                            * caller; 0 */
+    uint64_t elems;        /* number of elements that the model has */
+    uint64_t padded_elems; /* elems rounded up to a multiple of ZINF_LAYOUT_ALIGN * world */
+    uint64_t slice_elems;  /* padded_elems of one rank */
+    uint64_t slice_first;  /* index of this rank's first element */
+    /* Bytes stored in front of the unit's parameters and moved with them, a multiple of
+     * ZINF_MEMORY_ALIGN. The caller sets this; it is 0 at first, and only units without optimizer
+     * state may have it. */
+    uint64_t front_bytes;
     uint32_t n_groups, first_group;
 };
 struct zinf_layout_group {
@@ -45,28 +56,29 @@ struct zinf_layout_group {
     uint64_t first, n; /* elements within the rank's slice */
 };
 struct zinf_layout {
-    uint32_t rank, world; /* along the axis that deals out samples and slices */
+    uint32_t rank, world; /* of this rank, along ZINF_DATA */
     uint32_t n_units, n_groups;
     struct zinf_layout_unit *units;
     struct zinf_layout_group *groups;
-    uint64_t max_unit_elems; /* padded */
+    uint64_t max_unit_elems; /* the largest padded_elems */
     uint64_t max_group_elems;
-    uint64_t total_elems; /* padded, of this rank's slices */
+    uint64_t total_elems; /* the sum of slice_elems */
 };
 struct zinf_layout_options {
     const uint64_t *unit_elems; /* [n_units] */
-    const bool *whole;          /* [n_units]: the rank's slice is one sub-group; NULL: none is */
+    const bool *whole; /* [n_units]: true makes a rank's slice one sub-group; NULL: all false */
     uint32_t n_units;
-    uint64_t group_elems; /* wanted size of a sub-group, rounded to ZINF_LAYOUT_ALIGN */
-    /* Where this rank is along the axes, whose nets are not looked at. Slices are dealt out along
-     * ZINF_DATA; all others' world must be 1. */
+    uint64_t group_elems; /* wanted elements of a sub-group, rounded to ZINF_LAYOUT_ALIGN */
+    /* This rank's place on each axis; nets are not used. Slices are dealt out along ZINF_DATA. The
+     * world of every other axis must be 1. */
     struct zinf_axis at[ZINF_AXES];
 };
-/* -EINVAL, -ENOTSUP: the axis that cannot be is named. */
+/* Fills a layout, which owns arrays until zinf_layout_fini. -EINVAL or -ENOTSUP: the message names
+ * the axis that cannot be dealt with. */
 int zinf_layout_init(struct zinf_layout *layout, const struct zinf_layout_options *options);
 void zinf_layout_fini(struct zinf_layout *layout);
-/* All of a unit that is fetched for a computation: what is in front of its parameters, these, and
- * what it takes to cut it into slices of as many bytes for each rank. */
+/* Bytes of a unit as a computation fetches it: front_bytes, the parameters, and padding so that all
+ * ranks' slices have the same size. */
 static inline uint64_t zinf_layout_unit_bytes(const struct zinf_layout *layout, uint32_t unit,
                                               enum zinf_dtype dtype)
 {
@@ -74,8 +86,8 @@ static inline uint64_t zinf_layout_unit_bytes(const struct zinf_layout *layout, 
     return zinf_align_up(u->front_bytes + u->padded_elems * zinf_dtype_bytes(dtype),
                          (uint64_t)ZINF_MEMORY_ALIGN * layout->world);
 }
-/* A rank's slice of that, and where this rank's begins: without anything in front, those of
- * slice_elems and slice_first. */
+/* Bytes of one rank's slice of zinf_layout_unit_bytes, and the offset of this rank's slice. Where
+ * front_bytes is 0 they are slice_elems and slice_first in bytes. */
 static inline uint64_t zinf_layout_slice_bytes(const struct zinf_layout *layout, uint32_t unit,
                                                enum zinf_dtype dtype)
 {
@@ -96,46 +108,51 @@ enum zinf_tier {
 };
 const char *zinf_tier_name(enum zinf_tier tier);
 
-/* How a sub-group's state is stored; n elements each. All give the same fp32 masters. */
+/* How the optimizer state of a sub-group of n elements is stored. All forms hold the same fp32
+ * master weights. */
 enum zinf_state_form {
-    ZINF_STATE_BARE,  /* [moments]: the parameter is fp32 and is the master itself */
-    ZINF_STATE_SPLIT, /* [remainder, 16 bits][moments]: the bf16 parameter is the upper half */
-    ZINF_STATE_WHOLE, /* [fp32 master][moments] */
+    ZINF_STATE_BARE, /* [n_moments][n]: parameters are fp32 and are themselves the master weights */
+    /* [n] 16-bit remainders, then [n_moments][n]: the bf16 parameter is the upper half of the
+     * master */
+    ZINF_STATE_SPLIT,
+    ZINF_STATE_WHOLE, /* [n] fp32 master weights, then [n_moments][n] */
 };
 
-/* Where a unit's things are. */
+/* Where the parameters, gradient and optimizer state of a unit are stored. */
 struct zinf_home {
     enum zinf_tier param, state;
-    enum zinf_tier grad; /* of a gradient that outlives the operations that make it */
-    bool keeps_grad;     /* there is such a place */
-    /* Places for sums that wait until more micro-batches have theirs; 0 and 1: there is one. */
+    enum zinf_tier grad; /* of the kept gradient */
+    bool keeps_grad; /* The gradient is kept, that is, it outlives the operations that make it. */
+    /* Number of places for partial sums of the gradient, each of which waits for sums of further
+     * micro-batches. 0 means 1. */
     uint16_t grad_sums;
-    /* param is on DRIVE, and already there: in an extent of others' files, whose bytes are not the
-     * unit's but what it is made of. */
+    /* Parameters are on DRIVE in files that do not belong to the store: extent `files` holds
+     * tensors of a model folder, from which the unit is made. */
     bool in_files;
     zinf_extent files;
-    /* 2: parameters and state exist twice, so that an update can be taken back. Not on DEVICE, and
-     * not of parameters that are overwritten. */
+    /* 2: parameters and state exist twice, so that an update can be taken back; parameters on
+     * DEVICE and overwritten ones exist once all the same (zinf_home_copies). */
     uint8_t generations;
-    /* State is on HOST, where each sub-group has room for its head, as many bytes as it is expected
-     * to have when it is packed; what is beyond lies on the drive. One generation. */
+    /* State is on HOST and packed: each sub-group has room in RAM for the first bytes of its packed
+     * state, the head. The rest lies on the drive. Such state has one generation. */
     bool headed;
-    /* The same of parameters, whatever generations their state has. */
+    /* Parameters are on HOST and packed in the same way. State may have two generations. */
     bool param_headed;
-    /* packed: parameters are on DRIVE, where a sub-group's may be packed; a fetch unpacks them.
-     * packs_grad: the same for kept gradients; packs_copy: for the copy of parameters there. */
+    /* packed: parameters are on DRIVE, where those of a sub-group may be packed; a fetch unpacks
+     * them. packs_grad: the same of kept gradients. packs_copy: the same of the copy (backed). */
     bool packed, packs_grad, packs_copy;
-    /* Parameters go to the device in an image in which matrices are codes of 8 bits. imaged: they
-     * are on DRIVE, and so is the image, beside them, with as many generations. */
+    /* coded: parameters go to the device as an image, in which matrices are 8-bit codes. imaged:
+     * parameters are on DRIVE and the image lies beside them, with as many generations. */
     bool coded, imaged;
-    /* Parameters are on HOST, and a copy with as many generations as the state has is on the drive,
-     * where it lies as if that were their home. Every update writes it; a restart reads it. */
+    /* Parameters are on HOST, with a copy on the drive. Every update writes the copy; a restart
+     * reads it. It has as many generations as the state. */
     bool backed;
-    /* Parameters on HOST have one generation: an update is made in place, and one that is taken
-     * back reads the older ones from that copy, or from the one behind the state. */
+    /* Parameters on HOST have one generation: updates overwrite them. To take an update back, the
+     * older parameters are read from the copy (backed), or from the copy behind the state
+     * (param_copies). */
     bool overwritten;
 };
-/* How often parameters exist at their home. */
+/* Number of generations of parameters at their home, 1 or 2. */
 static inline uint8_t zinf_home_copies(const struct zinf_home *home)
 {
     return home->overwritten || home->param == ZINF_TIER_DEVICE ? 1 : home->generations;
@@ -144,34 +161,46 @@ struct zinf_tiers_options {
     const struct zinf_layout *layout;
     enum zinf_dtype dtype; /* of parameters */
     enum zinf_state_form form;
-    int n_moments;                    /* fp32 moments of the optimizer; < 0: no state */
-    const uint64_t *state_bytes;      /* [n_groups], multiples of ZINF_MEMORY_ALIGN, borrowed, where
-                                       * state is other than that; NULL: zinf_state_bytes */
-    const uint64_t *head_bytes;       /* [n_groups], multiples of ZINF_AIO_ALIGN, borrowed: of those
-                                       * whose unit is headed; NULL: none is */
-    const uint64_t *param_head_bytes; /* the same where parameters are */
-    const uint64_t *image_bytes;    /* [n_units], multiples of ZINF_MEMORY_ALIGN, borrowed: of those
-                                     * that are imaged; NULL: none is */
-    bool param_copies;              /* behind a group's state lie its parameters once more */
-    bool sliced;                    /* of parameters there is the rank's slice alone */
+    int n_moments; /* fp32 moments per element; < 0: there is no optimizer state */
+    /* [n_groups] bytes of each sub-group's state, multiples of ZINF_MEMORY_ALIGN, borrowed; NULL:
+     * zinf_state_bytes of each */
+    const uint64_t *state_bytes;
+    /* [n_groups] bytes of heads of state, multiples of ZINF_AIO_ALIGN, borrowed; used where the
+     * unit is `headed`; NULL: none is */
+    const uint64_t *head_bytes;
+    /* [n_groups] the same for heads of parameters, where the unit is `param_headed` */
+    const uint64_t *param_head_bytes;
+    /* [n_units] bytes of images, multiples of ZINF_MEMORY_ALIGN, borrowed; used where the unit is
+     * `imaged`; NULL: none is */
+    const uint64_t *image_bytes;
+    bool param_copies; /* a copy of a sub-group's parameters lies behind its state */
+    bool sliced;       /* only the rank's slice of parameters is stored, not the whole unit */
     const struct zinf_home *places; /* [n_units], copied */
-    struct zinf_store *store;       /* where a tier is DRIVE; borrowed */
+    struct zinf_store *store;       /* needed where a tier is DRIVE; borrowed */
 };
-/* Where a thing is: memory on DEVICE and HOST, extent and offset on DRIVE. Of two generations it
- * is *live, or the other one if relative is 1. A thing on HOST with a head has so many bytes in
- * memory, the rest of them in the extent; a location of that rest alone says how long the head is,
- * too. A head exists once, and so does the rest: the generation then only says which bytes they
- * are. Of a thing whose generations lie beside each other in one extent the second begins stride
- * bytes behind the first: it is no part of what the record of a step names. program.c copies it
- * field by field (keep_location). */
+/*
+ * Where some bytes are stored. On DEVICE and HOST, memory points to them; on DRIVE they are at
+ * offset of extent.
+ *
+ * Generations: where live is set the bytes exist twice. The generation meant is *live, or the
+ * other one if relative is 1. In memory generation 1 is stride bytes behind generation 0. On the
+ * drive the extent has two generations, or, if beside is set, one in which generation 1 begins
+ * stride bytes behind generation 0; the record of a step does not cover the latter.
+ *
+ * Heads: if head is not 0, the first `head` bytes are in memory and the rest in the extent. Both
+ * exist once, and the generation only says which content they have. The location of the rest alone
+ * has a head, too, which says how long the missing head is.
+ *
+ * A new field must also be copied by keep_location in program.c.
+ */
 struct zinf_location {
     enum zinf_tier tier;
     char *memory;
-    uint64_t stride; /* from generation 0 to 1 in memory, or in one extent */
-    bool beside;     /* the latter */
+    uint64_t stride; /* bytes from generation 0 to 1 */
+    bool beside;     /* both generations lie in one extent */
     zinf_extent extent;
     uint64_t offset, bytes;
-    uint64_t head;       /* 0: there is none */
+    uint64_t head;       /* bytes in memory; 0: the location has no head */
     const uint8_t *live; /* NULL: one generation */
     uint8_t relative;
 };
@@ -179,78 +208,87 @@ static inline unsigned zinf_location_generation(const struct zinf_location *wher
 {
     return where->live ? (unsigned)(*where->live ^ where->relative) : 0;
 }
-/* That of its extent. */
+/* The generation of the extent that a transfer names. */
 static inline uint8_t zinf_location_bank(const struct zinf_location *where)
 {
     return where->head || where->beside ? 0 : (uint8_t)zinf_location_generation(where);
 }
-/* In its extent, of that generation. */
+/* The offset in the extent of the location's generation. */
 static inline uint64_t zinf_location_offset(const struct zinf_location *where)
 {
     return where->offset + (where->beside ? zinf_location_generation(where) * where->stride : 0);
 }
-/* The parts of a group that may be stored on the drive packed, that is, in fewer bytes. */
+/* Parts of a sub-group that may be stored on the drive packed, that is, losslessly compressed. */
 enum zinf_packable {
     ZINF_PACKABLE_STATE,
     ZINF_PACKABLE_PARAM,
     ZINF_PACKABLE_GRAD, /* the kept gradient */
     ZINF_PACKABLES,
 };
-/* How much of a part is moved, in pages of ZINF_AIO_ALIGN bytes. Its writer sets this. */
+/* How many pages of ZINF_AIO_ALIGN bytes of a part are transferred. Whoever writes the part sets
+ * this. */
 struct zinf_packed {
-    uint32_t read_pages;  /* 0: it is stored as it is */
-    uint32_t write_pages; /* with what only a restart reads; 0: all */
-    bool whole;           /* the rest of its space is unknown: all of it must be written */
+    uint32_t read_pages; /* pages that hold the packed part; 0: it is stored unpacked */
+    /* pages to write, which include data that only a restart reads; 0: all of its space */
+    uint32_t write_pages;
+    /* The space behind the packed pages has unknown content, so all of it must be written. */
+    bool whole;
 };
 struct zinf_tiers;
-/* Adds its lines to the ledger and its extents to the store; nothing is taken yet. */
+/* Adds the memory that the places need to the ledger and their extents to the store. Allocates
+ * neither. */
 int zinf_tiers_plan(struct zinf_tiers **out, const struct zinf_tiers_options *options,
                     struct zinf_ledger *ledger);
-/* After the arenas exist. */
+/* Sets the addresses of all places. Call it once the memory at both bases is allocated. */
 void zinf_tiers_place(struct zinf_tiers *tiers, char *device_base, char *host_base);
 void zinf_tiers_destroy(struct zinf_tiers *tiers);
-/* The same places, placed already, for another thread to read: its generations stay what they are
- * now, whatever becomes of those of tiers, which it does not outlive. Parameters that updates
- * overwrite are read from their backing on the drive, which must be of the current generation. */
+/* Creates a placed copy for another thread to read. It keeps the present generations even if
+ * updates go on in tiers, which must outlive it. Parameters that updates overwrite are read from
+ * their copy on the drive, which must hold the present generation. */
 int zinf_tiers_view(struct zinf_tiers **out, const struct zinf_tiers *tiers);
 const struct zinf_tiers_options *zinf_tiers_options(const struct zinf_tiers *tiers);
-/* The generation that holds a unit's truth; starts at 0. Changed between operations only. */
+/* Pointer to the number of the generation that is valid for a unit, 0 at first. It may be changed
+ * only while no operation runs. */
 uint8_t *zinf_tiers_live(struct zinf_tiers *tiers, uint32_t unit);
-/* Bytes of n elements' state in a form. */
+/* Bytes of the optimizer state of n elements. */
 uint64_t zinf_state_bytes(enum zinf_state_form form, int n_moments, uint64_t n);
-/* The unit's parameters, whole or the slice, or the files that it is made of; the range of a
- * group's parameters; a group's state. relative as in zinf_location; with one generation it changes
- * nothing. Parameters with heads lie group by group: of their unit's location the bytes alone are
- * true. */
+/* Locations of a unit's parameters (whole or this rank's slice, or in files of others), of a
+ * sub-group's parameters, and of a sub-group's state. relative: 0 for the valid generation, 1 for
+ * the other one; it has no effect where there is one. Parameters with heads are stored sub-group by
+ * sub-group, so the location of such a unit is only good for its number of bytes. */
 struct zinf_location zinf_tiers_param(const struct zinf_tiers *tiers, uint32_t unit,
                                       uint8_t relative);
 struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *tiers, uint32_t group,
                                             uint8_t relative);
 struct zinf_location zinf_tiers_group_state(const struct zinf_tiers *tiers, uint32_t group,
                                             uint8_t relative);
-/* The image beside a unit's parameters, which must be imaged. */
+/* Location of the 8-bit image beside the parameters of an `imaged` unit. */
 struct zinf_location zinf_tiers_image(const struct zinf_tiers *tiers, uint32_t unit,
                                       uint8_t relative);
-/* What of a group's state, or parameters, is beyond its head, on the drive. */
+/* Location of the part of a sub-group's packed state, or parameters, that lies on the drive behind
+ * its head. */
 struct zinf_location zinf_tiers_group_tail(const struct zinf_tiers *tiers, uint32_t group);
 struct zinf_location zinf_tiers_group_param_tail(const struct zinf_tiers *tiers, uint32_t group,
                                                  uint8_t relative);
-/* The copy on the drive of a group's parameters, whose unit is backed. */
+/* Location of the copy of a sub-group's parameters on the drive; its unit must be `backed`. */
 struct zinf_location zinf_tiers_group_backing(const struct zinf_tiers *tiers, uint32_t group,
                                               uint8_t relative);
-/* That, or else the group's parameters: what is on the drive if anything of them is. */
+/* The copy if the unit is backed, else the parameters themselves: where a restart reads them. */
 struct zinf_location zinf_tiers_group_stored(const struct zinf_tiers *tiers, uint32_t group,
                                              uint8_t relative);
-/* The entry of a part of a group in that generation; all zeros at first. */
+/* The packing record of a part in a generation. It is all zeros at first. The pointer is valid as
+ * long as tiers. */
 struct zinf_packed *zinf_tiers_packed(const struct zinf_tiers *tiers, enum zinf_packable what,
                                       uint32_t group, unsigned generation);
-/* Kept gradients, fp32. A unit's has grad_sums places, by number; it comes to be in the first. */
+/* Locations of kept gradients, fp32. A unit has grad_sums places with numbers from 0; the finished
+ * gradient is in place 0. */
 struct zinf_location zinf_tiers_unit_grad(const struct zinf_tiers *tiers, uint32_t unit);
 struct zinf_location zinf_tiers_unit_grad_sum(const struct zinf_tiers *tiers, uint32_t unit,
                                               uint32_t number);
 struct zinf_location zinf_tiers_group_grad(const struct zinf_tiers *tiers, uint32_t group);
-/* Blocking copies between a location and ordinary memory, for loading, saving and tests; memory
- * aligned to ZINF_MEMORY_ALIGN, offset and bytes too. Device through queue. */
+/* Blocking copies between a location and ordinary memory, for loading, saving and tests. memory,
+ * offset and bytes must be multiples of ZINF_MEMORY_ALIGN. Memory of the device is copied through
+ * queue. */
 int zinf_location_read(const struct zinf_tiers *tiers, const struct zinf_device *device,
                        struct zinf_queue *queue, const struct zinf_location *where, uint64_t offset,
                        void *memory, uint64_t bytes);
@@ -261,31 +299,32 @@ int zinf_location_write(const struct zinf_tiers *tiers, const struct zinf_device
 /* ---- program ---- */
 
 enum zinf_lane {
-    ZINF_LANE_READ,  /* drive to host */
-    ZINF_LANE_WRITE, /* host to drive */
+    ZINF_LANE_READ,  /* from drive to host memory */
+    ZINF_LANE_WRITE, /* from host memory to drive */
     ZINF_LANE_H2D,
     ZINF_LANE_D2H,
-    ZINF_LANE_DEVICE, /* compute */
-    ZINF_LANE_HOST,   /* CPU optimizer, accumulation, norms */
-    ZINF_LANE_NET,    /* collectives */
+    ZINF_LANE_DEVICE, /* computations of the device */
+    ZINF_LANE_HOST,   /* CPU work: optimizer, additions, norms */
+    ZINF_LANE_NET,    /* exchanges between ranks */
     ZINF_LANES,
-} __attribute__((packed)); /* operations are many */
+} __attribute__((packed)); /* programs have many operations */
 const char *zinf_lane_name(enum zinf_lane lane);
 
-/* Anything that one operation writes and another reads: an extent, a scalar, a fixed place. */
+/* Number of something that one operation writes and another reads: an extent, a scalar, a fixed
+ * place in memory. The program orders operations by the resources that they use. */
 typedef uint32_t zinf_resource;
-/* A set of equal slots of memory that *buffers* live in, each from its first use to its last. The
- * builder makes as many buffers as it likes; scheduling gives each a slot. */
+/* Number of a pool: equal slots of memory for *buffers*. A buffer occupies a slot from its first
+ * use to its last. A program may have any number of buffers; scheduling gives each a slot. */
 typedef uint32_t zinf_pool;
-/* A tenant of a pool; also a resource. */
+/* Number of a buffer in a pool. It also serves as a resource. */
 typedef uint32_t zinf_buffer;
 #define ZINF_NO_BUFFER UINT32_MAX
 
-/* Memory that an operation works on: an address, or, until the program is scheduled, an offset in
- * a buffer. Of two generations as in zinf_location. */
+/* Memory that an operation works on: an address, or an offset in a buffer until the program is
+ * scheduled. live and relative choose between two generations as in struct zinf_location. */
 struct zinf_operand {
     char *memory;
-    uint32_t tenant; /* buffer + 1; 0: memory is an address */
+    uint32_t tenant; /* number of the buffer + 1; 0: memory is an address */
     uint64_t stride;
     const uint8_t *live;
     uint8_t relative;
@@ -298,7 +337,7 @@ static inline struct zinf_operand zinf_in(zinf_buffer buffer, uint64_t offset)
 {
     return (struct zinf_operand){.memory = (char *)(uintptr_t)offset, .tenant = buffer + 1};
 }
-/* The buffer that it is in. */
+/* The buffer of an operand whose memory is an offset. */
 static inline zinf_buffer zinf_operand_buffer(const struct zinf_operand *o)
 {
     return o->tenant - 1;
@@ -308,43 +347,46 @@ static inline struct zinf_operand zinf_beyond(struct zinf_operand o, uint64_t by
     o.memory = (char *)((uintptr_t)o.memory + bytes);
     return o;
 }
-/* Where a location on DEVICE or HOST is. */
+/* The operand of a location on DEVICE or HOST. */
 static inline struct zinf_operand zinf_of(const struct zinf_location *where)
 {
     return (struct zinf_operand){where->memory, 0, where->stride, where->live, where->relative};
 }
-/* The address now; after scheduling. */
+/* The operand's address at this moment. The program must have been scheduled. */
 static inline void *zinf_address(const struct zinf_operand *o)
 {
     return o->memory + (o->live ? o->stride * (uint64_t)(*o->live ^ o->relative) : 0);
 }
 
-/* One operation. The builder of a program gives kinds and fields their meaning through the
- * executor's run callback; only READ and WRITE operations are understood here: at[0] is their
- * memory. */
+/* One operation. This folder understands only READ and WRITE, whose memory is at[0]. Other kinds
+ * and the fields that are marked "caller's" have the meaning that the caller's run function gives
+ * them. */
 struct zinf_op {
     enum zinf_lane lane;
-    uint8_t axis; /* of NET: along which ranks meet; ZINF_AXES: all of them */
+    uint8_t axis; /* on lane NET: the axis whose ranks meet; ZINF_AXES: all ranks */
     uint16_t kind;
-    uint16_t flags; /* the builder's */
-    int16_t micro;  /* micro-batch */
-    int32_t unit;   /* unit number */
+    uint16_t flags; /* caller's */
+    int16_t micro;  /* number of the micro-batch */
+    int32_t unit;   /* number of the unit */
     int32_t arg;
-    int32_t stage, visit; /* the builder's */
-    /* [n_at] addresses, the caller's: when it is added, and when it is run. In a program: what it
-     * has alike with other operations; zinf_program_operands makes addresses of it. */
+    int32_t stage, visit; /* caller's */
+    /* [n_at] operands. The caller's array when the operation is added and when it is run; a program
+     * stores them in a shorter form, which zinf_program_operands expands. */
     const struct zinf_operand *at;
-    /* READ, WRITE: the extent. NULL when it is added: nowhere. In a program one for all operations
-     * that have it alike, never NULL. */
+    /* READ, WRITE: the place on the drive; NULL when added if there is none. Never NULL in a
+     * program, where operations with equal places share one copy. */
     const struct zinf_location *where;
-    uint64_t bytes;               /* moved, for prediction and trace */
-    double flops;                 /* for prediction: of products that take as long; 0: bytes do */
-    double seconds;               /* expected, alone on the machine */
-    double left_out;              /* share of the runs that skip it: expected; seconds know it */
-    float cpu;                    /* share of the machine's CPUs while it runs; 0: none */
-    uint32_t deadline;            /* smaller is more urgent; see zinf_program_schedule */
-    uint32_t first_wait, n_waits; /* into program->waits: earlier operations */
-    uint32_t first_tenant;        /* into program->tenants: of its operands in buffers */
+    uint64_t bytes; /* bytes moved, for predictions and the trace */
+    /* floating-point operations of products, for predictions; 0: the time follows from bytes */
+    double flops;
+    /* predicted duration if nothing else runs, averaged over runs that leave it out */
+    double seconds;
+    double left_out;   /* predicted share of the runs in which it is left out, from 0 to 1 */
+    float cpu;         /* share of the machine's CPUs that it uses, from 0 to 1 */
+    uint32_t deadline; /* smaller is more urgent; see zinf_program_schedule */
+    /* range of program->waits: the earlier operations that it waits for */
+    uint32_t first_wait, n_waits;
+    uint32_t first_tenant; /* index in program->tenants of its operands' buffers */
     uint32_t n_at;
 };
 struct zinf_program {
@@ -353,27 +395,29 @@ struct zinf_program {
     uint32_t n_ops;
     uint32_t *waits;
     uint32_t n_waits;
-    uint32_t *tenants; /* the buffer of each operand in one; its slot's number, once scheduled */
+    /* [n_tenants] buffer of each operand that has one; after scheduling, the buffer's slot */
+    uint32_t *tenants;
     uint32_t n_tenants;
-    char **slots; /* once scheduled: addresses of the slots of all pools */
+    char **slots; /* [n_slots] addresses of the slots of all pools; after scheduling */
     uint32_t n_slots;
-    uint32_t most_operands;       /* of an operation */
-    struct zinf_shared *shared;   /* what operations have alike */
-    struct zinf_builder *builder; /* until zinf_program_schedule */
+    uint32_t most_operands;       /* the largest n_at */
+    struct zinf_shared *shared;   /* stored once for all operations that have the same */
+    struct zinf_builder *builder; /* NULL after zinf_program_schedule */
 };
 int zinf_program_init(struct zinf_program *program, const char *name);
 void zinf_program_fini(struct zinf_program *program);
-/* Of a scheduled program: the operands of op, one of its operations. */
+/* Writes the op->n_at operands of an operation of a scheduled program to out. */
 void zinf_program_operands(const struct zinf_program *program, const struct zinf_op *op,
                            struct zinf_operand *out);
-/* Memory that it takes once it is scheduled, about, and that scheduling needs beside it, known
- * until then. */
+/* Approximate memory of the program once it is scheduled, and of scheduling itself. Both are known
+ * only until zinf_program_schedule. */
 uint64_t zinf_program_bytes(const struct zinf_program *program);
 uint64_t zinf_program_scheduling_bytes(const struct zinf_program *program);
-/* A new resource. */
+/* Adds a resource. */
 int zinf_program_resource(struct zinf_program *program, zinf_resource *out);
-/* n_slots slots of stride bytes from base. in_order: buffers get their slots in the order in which
- * they were made, which a user of several buffers at once needs so as not to block itself. */
+/* Adds a pool of n_slots slots at base, base + stride, and so on. in_order: buffers get slots in
+ * the order in which they were added, so that an operation that needs several buffers at once
+ * cannot wait for itself. */
 struct zinf_pool_options {
     const char *name;
     char *base;
@@ -384,10 +428,10 @@ struct zinf_pool_options {
 int zinf_program_pool(struct zinf_program *program, const struct zinf_pool_options *options,
                       zinf_pool *out);
 int zinf_program_buffer(struct zinf_program *program, zinf_pool pool, zinf_buffer *out);
-/* Appends op. It waits for the last writer of everything it reads, and for the last writer and all
- * readers since of everything it writes. Operands in buffers must be among its uses. -EINVAL: what
- * READ, WRITE, H2D or D2H moves (bytes) reaches beyond a buffer. What at and where point to is
- * copied. */
+/* Appends an operation, and copies op, op->at and op->where. It will wait for the last writer of
+ * everything that it reads, and for the last writer and all later readers of everything that it
+ * writes. Buffers of its operands must be among its uses. -EINVAL: a transfer reaches beyond the
+ * end of a buffer. */
 struct zinf_uses {
     const zinf_resource *reads, *writes;
     uint32_t n_reads, n_writes;
@@ -395,45 +439,50 @@ struct zinf_uses {
 int zinf_program_add(struct zinf_program *program, const struct zinf_op *op,
                      const struct zinf_uses *uses);
 
-/* What lanes share, for the simulation. */
+/* How lanes slow each other down, for the simulation. */
 struct zinf_machine {
-    double read_beside_write; /* speed of READ while WRITE runs too, of its speed alone; 0: 1 */
+    /* speed of READ while WRITE runs, as a part of its speed alone; 0 means 1 */
+    double read_beside_write;
     double write_beside_read;
 };
 enum zinf_order {
-    ZINF_ORDER_SERIAL,   /* one operation at a time, as they were added */
-    ZINF_ORDER_ADDED,    /* lanes run at once, each in the order of adding */
-    ZINF_ORDER_DEADLINE, /* each lane takes the ready operation that is needed earliest */
+    ZINF_ORDER_SERIAL, /* one operation at a time, in the order of adding */
+    ZINF_ORDER_ADDED,  /* all lanes at once, each in the order of adding */
+    /* all lanes at once; each takes the ready operation with the earliest deadline */
+    ZINF_ORDER_DEADLINE,
 };
-/* Ends building: fixes the order of every lane and the slot of every buffer, and drops the
- * builder. DEADLINE simulates the lanes with op->seconds (list scheduling): an operation's urgency
- * is the smallest deadline of itself and all that wait for it, and what comes out is frozen.
- * -EINVAL: a pool has too few slots for the program to end; the message names it. A program that
- * could not be scheduled is of no use but to zinf_program_fini. */
+/* Ends building: fixes the order of operations on each lane, gives every buffer a slot, and frees
+ * the builder. With DEADLINE, list scheduling simulates the lanes by op->seconds; an operation is
+ * as urgent as the most urgent operation that waits for it. -EINVAL: a pool, which the message
+ * names, has too few slots for the program to end. After an error the program may only be passed to
+ * zinf_program_fini. */
 int zinf_program_schedule(struct zinf_program *program, enum zinf_order order,
                           const struct zinf_machine *machine);
 
-/* What a program will take, by simulation: lanes in their fixed order, CPUs shared by all that
- * run at once in proportion to op->cpu, drive lanes slowed beside each other. */
+/* The predicted course of a program: a simulation in which operations that run at once share the
+ * CPUs in proportion to op->cpu, and READ and WRITE slow each other down. */
 struct zinf_prediction {
     double seconds;
-    double busy_seconds[ZINF_LANES]; /* as lanes see it: slowed by others */
-    double work_seconds[ZINF_LANES]; /* op->seconds: alone */
-    double cpu_seconds;              /* of the whole machine's CPUs */
-    double drive_seconds;            /* while READ or WRITE runs */
+    double busy_seconds[ZINF_LANES]; /* with the slowdown by other lanes */
+    double work_seconds[ZINF_LANES]; /* sum of op->seconds */
+    double cpu_seconds;              /* seconds of all CPUs of the machine together */
+    double drive_seconds;            /* time in which READ or WRITE runs */
     uint64_t bytes[ZINF_LANES];
 };
-/* Where operations of programs that run at the same time wait for each other: each of them begins
- * when `programs` of the programs have come to an operation of that number. 1 or 0: it waits for
- * nobody. */
+/* An operation at which several programs wait for each other. It begins when so many programs have
+ * come to an operation with this number. programs 0 or 1: it waits for no other program. */
 struct zinf_meeting {
     uint64_t number;
     uint32_t programs;
 };
-/* op_begin, op_seconds (may be NULL): [n_ops] when each begins and how long it takes beside the
- * others; on drive lanes, whose operations overlap in truth, one after the other. skip (may be
- * NULL): operations left out. share (may be NULL): of its work that an operation has to do.
- * meeting (may be NULL): of operations of the lane NET. */
+/*
+ * How a prediction is made; every pointer but machine may be NULL.
+ *
+ * skip: operations to leave out. share: the part of its work that an operation has to do. meeting:
+ * of operations on lane NET, see above. op_begin, op_seconds [n_ops]: filled with each operation's
+ * begin and duration. Operations on drive lanes are taken one after the other, though in truth
+ * they overlap.
+ */
 struct zinf_predict_options {
     const struct zinf_machine *machine;
     bool (*skip)(void *context, const struct zinf_op *op);
@@ -444,15 +493,16 @@ struct zinf_predict_options {
 };
 int zinf_program_predict(const struct zinf_program *program,
                          const struct zinf_predict_options *options, struct zinf_prediction *out);
-/* n > 0 programs that begin at the same time, each on a machine of its own (options [n]), and meet.
- * out [n]: of each; seconds are those until its last operation ends. -EINVAL: one waits for ever */
+/* Predicts n >= 1 programs that begin at the same time, each on a machine of its own, and that wait
+ * for each other where meeting says so. options [n], out [n]. A program's seconds end with its own
+ * last operation. -EINVAL: a program would wait for ever. */
 int zinf_programs_predict(const struct zinf_program *const programs[],
                           const struct zinf_predict_options *options, uint32_t n,
                           struct zinf_prediction *out);
 
-/* The work of programs, scheduled or not, and the seconds that no order of it is predicted to fall
- * short of: by the lane that is busiest, the mix of READ and WRITE, and the CPUs. Tells at a
- * hundredth of the price whether scheduling can be worth it. */
+/* The work of programs, and a lower bound for the time that any order of their operations takes: by
+ * the busiest lane, by READ and WRITE together, and by the CPUs. It costs a hundredth of scheduling
+ * and tells whether that can be worth it. */
 struct zinf_work {
     double lane_seconds[ZINF_LANES], most_cpu[ZINF_LANES], cpu_seconds;
     uint64_t n_ops;
@@ -463,63 +513,70 @@ double zinf_work_least_seconds(const struct zinf_work *work, const struct zinf_m
 /* ---- executor ---- */
 
 struct zinf_executor_options {
-    /* Runs one operation that is not READ or WRITE; called in the lane's thread. */
+    /* Runs one operation that is neither READ nor WRITE, in its lane's thread. 0 or -errno, with a
+     * sentence in zinf_error(), which ends the run. */
     int (*run)(void *context, const struct zinf_op *op);
     void *context;
     const char *(*op_name)(void *context, const struct zinf_op *op, char buffer[64]);
-    /* Asked when an operation could start: true leaves it out. NULL: none is. Any lane's thread. */
+    /* Asked when an operation could start, by the thread of any lane. True leaves it out. NULL:
+     * none is left out. */
     bool (*skip)(void *context, const struct zinf_op *op);
-    /* Asked how much of its bytes an operation moves now; of READ and WRITE a multiple of
-     * ZINF_AIO_ALIGN. NULL: all. Any lane's thread, several times. */
+    /* Asked how many of its bytes an operation moves now, by the thread of any lane, several times.
+     * For READ and WRITE it must be a multiple of ZINF_AIO_ALIGN. NULL: op->bytes. */
     uint64_t (*moved)(void *context, const struct zinf_op *op);
-    /* Told what an operation took. NULL: nobody is. Under the executor's lock. */
+    /* Told how long an operation took, under the executor's lock. NULL: not told. */
     void (*measured)(void *context, const struct zinf_op *op, double seconds);
-    /* A device whose operations have only been enqueued when run returns, and the queue that run
-     * uses for each lane. device NULL: operations have run when run returns. What `skip` and the
-     * operands' generations depend on must come from the lanes READ, WRITE and HOST. Memory of
-     * READ and WRITE is host memory. */
+    /* A device on which operations have only been enqueued when run returns, and the queue of each
+     * lane. NULL: operations have ended when run returns. The results of `skip` and the generations
+     * of operands may depend only on operations of the lanes READ, WRITE and HOST. READ and WRITE
+     * use host memory. */
     struct zinf_device *device;
-    struct zinf_queue *queues[ZINF_LANES]; /* NULL: the lane's operations run at once */
-    const char *sysfs; /* that says which CPUs are near the device: lanes with a queue run there.
-                        * NULL: /sys */
-    bool net;          /* there is a lane of collectives */
-    struct zinf_store *store; /* NULL: no drive lanes */
+    struct zinf_queue *queues[ZINF_LANES]; /* NULL: the lane has no queue */
+    /* Folder that tells which CPUs are near the device; lanes with a queue run on those. NULL: /sys
+     */
+    const char *sysfs;
+    bool net;                 /* create the lane NET */
+    struct zinf_store *store; /* NULL: no lanes READ and WRITE */
     struct zinf_aio_queue_options read_queue, write_queue;
-    void *register_base; /* host memory of the transfers, to be registered */
+    void *register_base; /* host memory that READ and WRITE use, to be registered with the queues */
     uint64_t register_bytes;
-    const char *trace_path; /* NULL: no trace */
-    /* What this seat's trace goes into, instead of a file of that name; borrowed. NULL: none. */
+    const char *trace_path; /* file that the trace is written to; NULL: no trace */
+    /* Several executors' traces in one file, and this one's number in it; trace_path is then not
+     * written. Borrowed. NULL: none. */
     struct zinf_trace_file *trace_file;
     uint32_t seat;
 };
 struct zinf_executor;
-/* Memory that it takes, about, while it runs a program of so many operations, and from then on;
- * queued: lanes have queues. */
+/* Approximate memory of an executor that runs programs of up to n_ops operations. queued: some
+ * lanes have queues. */
 uint64_t zinf_executor_bytes(uint32_t n_ops, bool queued);
 int zinf_executor_create(struct zinf_executor **out, const struct zinf_executor_options *options);
-/* Waits for the lanes and writes the trace. NULL is allowed. */
+/* Ends the lanes' threads, which have nothing to run, and writes the trace. NULL is allowed. */
 void zinf_executor_destroy(struct zinf_executor *executor);
-/* Runs a scheduled program to its end. The first failing operation stops the rest; its sentence is
- * in zinf_error(). After a failure the executor stays failed. */
+/* Runs a scheduled program and blocks until it has ended. The first operation that fails ends the
+ * run; zinf_error() has its sentence. The executor then returns that error for every later program.
+ */
 int zinf_executor_run(struct zinf_executor *executor, const struct zinf_program *program);
-/* Makes it one that has failed, by code and this thread's zinf_error(): where its programs may be
- * half made, it runs no more of them. Returns code. */
+/* Makes the executor fail, with code and this thread's zinf_error(), where a program has been made
+ * only in part. Returns code. */
 int zinf_executor_end(struct zinf_executor *executor, int code);
-/* Between programs: 0, or the failure that it has had, with its sentence in zinf_error(). */
+/* 0, or the executor's failure, with its sentence in zinf_error(). Not while a program runs. */
 int zinf_executor_check(const struct zinf_executor *executor);
-/* Between programs: names in the trace what they were for, from begin_ns until now: "step 12". */
+/* Adds a named period to the trace, from begin_ns until now, such as "step 12". Not while a program
+ * runs. */
 void zinf_executor_mark(struct zinf_executor *executor, const char *name, uint64_t begin_ns);
 
 struct zinf_lane_times {
     double wall_seconds;
-    double busy_seconds[ZINF_LANES]; /* at least one operation under way */
+    double busy_seconds[ZINF_LANES]; /* time in which at least one of its operations runs */
     double both_drive_seconds;       /* READ and WRITE at once */
-    /* Time that lane a stood still, by the lane that it waited for; its own: nothing to do. */
+    /* [a][b]: time in which lane a stood still because it waited for lane b; [a][a]: had nothing to
+     * do */
     double stall_seconds[ZINF_LANES][ZINF_LANES];
     uint64_t bytes[ZINF_LANES];
     uint64_t n_ops[ZINF_LANES];
 };
-/* Sums since the last call; resets them. */
+/* Gives the sums since the last call and sets them to 0. Not while a program runs. */
 void zinf_executor_take_times(struct zinf_executor *executor, struct zinf_lane_times *out);
 
 #endif

@@ -1,32 +1,35 @@
 /*
- * predict: what programs take whose lanes have their order: each lane starts its next operation as
- * soon as what that waits for has ended, and lanes slow each other (simulate.c). Programs of
- * several ranks go by one clock, and meet where one of them needs what another one gives it.
+ * predict: the time that programs take whose lanes have a fixed order. Each lane starts its next
+ * operation as soon as what it waits for has ended, and lanes slow each other down (simulate.c).
+ * Programs of several ranks share one clock and wait for each other at meetings.
  */
 #include "offload/builder.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* A program under way. */
+/* A program in progress. */
 struct fixed {
     const struct zinf_program *program;
     const struct zinf_predict_options *options;
     struct zinf_prediction *out;
     struct simulation s;
     uint8_t *done;
-    uint32_t *by_lane; /* [n_ops], lane after lane in the program's order */
-    uint32_t next[ZINF_LANES], end[ZINF_LANES]; /* of a lane's, in by_lane */
-    uint32_t active[ZINF_LANES];                /* the one under way, or NONE */
+    uint32_t *by_lane; /* [n_ops] operations, lane by lane in the program's order */
+    /* range of by_lane that the lane still has to run */
+    uint32_t next[ZINF_LANES], end[ZINF_LANES];
+    uint32_t active[ZINF_LANES]; /* the lane's operation in progress, or NONE */
     double begun[ZINF_LANES];
     double step,
-        due;        /* in how long, and when the next operation ends; INFINITY: none is under way */
-    uint64_t place; /* number of the meeting at which it waits, if it does */
+        /* remaining time until the next operation ends, and its time; INFINITY: none is in progress
+         */
+        due;
+    uint64_t place; /* number of the meeting at which it waits */
     bool waits;
-    bool may_go; /* the others have come to the meeting, and it has not yet gone on */
+    bool may_go; /* all others have come to the meeting, but it has not gone on */
 };
 
-/* All of them. */
+/* All programs of a prediction. */
 struct joint {
     struct fixed *programs;
     uint32_t n;
@@ -48,7 +51,7 @@ static void sort_by_lane(struct fixed *f)
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         uint32_t of_lane = f->end[lane];
         f->active[lane] = NONE;
-        f->next[lane] = f->end[lane] = n; /* the end grows as they are filled in */
+        f->next[lane] = f->end[lane] = n; /* end grows while by_lane is filled */
         n += of_lane;
     }
     for (uint32_t i = 0; i < p->n_ops; i++)
@@ -63,8 +66,8 @@ static bool is_ready(const struct fixed *f, const struct zinf_op *op)
     return true;
 }
 
-/* Whether an operation that is ready waits for nobody, or all have come whom it meets. The last one
- * to come lets the others go. */
+/* Whether a ready operation meets nobody, or all others have come to its meeting. The last to come
+ * lets the others go on. */
 static bool may_begin(struct joint *j, struct fixed *f, const struct zinf_op *op)
 {
     const struct zinf_predict_options *o = f->options;
@@ -88,7 +91,7 @@ static bool may_begin(struct joint *j, struct fixed *f, const struct zinf_op *op
     return !f->waits;
 }
 
-/* Starts what can start; what is left out ends at once and may free others. */
+/* Starts operations that are ready. One that is left out ends at once and may make others ready. */
 static void start_ready(struct joint *j, struct fixed *f)
 {
     const struct zinf_predict_options *o = f->options;
@@ -134,7 +137,7 @@ static void end_lanes(struct fixed *f, unsigned ended)
     }
 }
 
-/* Goes on by so many seconds, starts what can start then, and sets when the next operation ends. */
+/* Lets time pass, starts operations that are ready then, and finds when the next one ends. */
 static void go_on(struct joint *j, struct fixed *f, double seconds)
 {
     const unsigned ended = simulation_advance(&f->s, seconds, f->out);
@@ -145,7 +148,7 @@ static void go_on(struct joint *j, struct fixed *f, double seconds)
     f->due = f->step < 0 ? INFINITY : f->s.now + f->step;
 }
 
-/* Those that others have come to meet go on at that time, which may let further ones go. */
+/* Lets programs go on whose meetings are complete, which may complete further meetings. */
 static void let_go(struct joint *j, double now)
 {
     bool again = true;
@@ -192,7 +195,7 @@ static int begin(struct fixed *f)
     return 0;
 }
 
-/* Nothing else keeps a scheduled program from its end. */
+/* -EINVAL if a program has not ended: it waits for a meeting that cannot take place. */
 static int check_ends(const struct joint *j)
 {
     for (uint32_t i = 0; i < j->n; i++)

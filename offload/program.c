@@ -1,6 +1,6 @@
 /*
- * program: building a step. Resources say who touches what, and waits follow from that: nobody
- * writes a dependency by hand. The order of adding is a topological order, so a program cannot
+ * program: builds a step. Operations say which resources they use, and dependencies follow from
+ * that; none is written by hand. The order of adding is a topological order, so a program cannot
  * deadlock.
  */
 #include "offload/builder.h"
@@ -73,12 +73,12 @@ uint64_t zinf_program_bytes(const struct zinf_program *p)
            zinf_shared_bytes(p->shared);
 }
 
-/* What the builder has, and the arrays of schedule.c: waits in their new order, and a few numbers
- * of each operation, resource and use of a buffer. Those of schedule_list.c are fewer and gone by
- * then. */
+/* Memory of the builder and of the arrays of schedule.c: waits in their new order, and some numbers
+ * of each operation, resource and use of a buffer. schedule_list.c needs less, and frees it before.
+ */
 uint64_t zinf_program_scheduling_bytes(const struct zinf_program *p)
 {
-    enum { OF_OP = 5, OF_RESOURCE = 4, HEAD = 16 }; /* numbers; bytes that malloc adds */
+    enum { OF_OP = 5, OF_RESOURCE = 4, HEAD = 16 }; /* numbers of each; bytes that malloc adds */
     const struct zinf_builder *b = p->builder;
     const uint64_t number = sizeof(uint32_t);
     uint64_t bytes = p->n_ops * OF_OP * number + p->n_waits * sizeof *p->waits;
@@ -126,7 +126,7 @@ int zinf_program_buffer(struct zinf_program *program, zinf_pool pool, zinf_buffe
     return code;
 }
 
-/* Each once, however many there are. */
+/* Adds a wait unless op has it already. */
 static int want(struct zinf_builder *b, uint32_t op, uint32_t earlier)
 {
     if (earlier == NONE || b->wanted_by[earlier] == op + 1)
@@ -202,7 +202,7 @@ static bool moves(enum zinf_lane lane)
            lane == ZINF_LANE_D2H;
 }
 
-/* What is moved to or from a buffer must lie in it: beyond is another operation's slot. */
+/* -EINVAL: a transfer reaches beyond its buffer, where another operation's slot is. */
 static int check_room(const struct zinf_program *program, const struct zinf_op *op)
 {
     const struct zinf_builder *b = program->builder;
@@ -223,8 +223,8 @@ static int check_room(const struct zinf_program *program, const struct zinf_op *
     return 0;
 }
 
-/* Stores the operands once for all operations that have the same list. Which buffers they are in
- * differs between operations and goes to program->tenants. */
+/* Stores the operands, once for all operations with an equal list. Their buffers differ between
+ * operations and are kept in program->tenants. */
 static int keep_operands(struct zinf_program *program, struct zinf_op *added,
                          const struct zinf_op *op)
 {
@@ -239,7 +239,7 @@ static int keep_operands(struct zinf_program *program, struct zinf_op *added,
     added->at = NULL;
     if (!op->n_at)
         return 0;
-    memset(b->list, 0, op->n_at * sizeof *b->list); /* padding, too */
+    memset(b->list, 0, op->n_at * sizeof *b->list); /* also clears padding */
     for (uint32_t i = 0; i < op->n_at; i++) {
         const struct zinf_operand *o = &op->at[i];
         b->list[i].memory = o->memory;
@@ -256,7 +256,7 @@ static int keep_operands(struct zinf_program *program, struct zinf_op *added,
     return added->at ? 0 : zinf_fail(-ENOMEM, "no memory for a program's operands");
 }
 
-/* Field by field, so that padding is zeros: locations are compared as bytes. */
+/* Copies field by field into zeroed memory, since locations are compared as bytes, with padding. */
 static int keep_location(struct zinf_program *program, struct zinf_op *added)
 {
     static const struct zinf_location nowhere;
@@ -265,7 +265,7 @@ static int keep_location(struct zinf_program *program, struct zinf_op *added)
     added->where = &nowhere;
     if (!where)
         return 0;
-    memset(&kept, 0, sizeof kept); /* padding, too */
+    memset(&kept, 0, sizeof kept); /* also clears padding */
     kept.tier = where->tier;
     kept.memory = where->memory;
     kept.stride = where->stride;

@@ -1,35 +1,37 @@
 /*
- * schedule: ends the building of a program. An order of all operations is found; slots are given
- * to buffers in that order, the one that was left longest ago first; waits are made anew: true
- * dependences, and those on the last tenant of a slot, less what the order of a lane implies.
+ * schedule: ends the building of a program. It finds an order of all operations; gives slots to
+ * buffers in that order, the slot that has been free for longest first; and makes the waits anew:
+ * true dependencies, and waits for the slot's previous buffer, without those that the order of a
+ * lane implies.
  */
 #include "offload/builder.h"
 
 #include <stdlib.h>
 
 struct slot {
-    zinf_buffer tenant; /* NONE: never used */
-    uint32_t left_at;   /* position after which it is free */
+    zinf_buffer tenant; /* buffer that has the slot; NONE: none yet */
+    uint32_t left_at;   /* position of its last use */
     bool taken;
 };
 
 struct freeze {
     struct zinf_program *program;
     const struct zinf_builder *b;
-    uint32_t *order, *position;   /* [n_ops]: position -> operation, and back */
+    /* [n_ops] operation at each position, and position of each operation */
+    uint32_t *order, *position;
     uint32_t *first_touch;        /* [n_ops + 1] into b->touches, by operation */
-    uint32_t *touches_left;       /* [n_resources] */
-    uint32_t *slot_of;            /* [n_resources]: of a buffer */
-    zinf_buffer *before;          /* [n_resources]: the slot's tenant before a buffer, or NONE */
+    uint32_t *touches_left;       /* [n_resources] uses that are left */
+    uint32_t *slot_of;            /* [n_resources] slot of each buffer */
+    zinf_buffer *before;          /* [n_resources] previous buffer of the slot, or NONE */
     struct slot **slots;          /* [n_pools][n_slots] */
-    uint32_t *first_slot;         /* [n_pools]: number of the pool's first slot among all */
-    uint32_t *first_user, *users; /* users of each buffer, by operation */
+    uint32_t *first_slot;         /* [n_pools] index of the pool's first slot among all slots */
+    uint32_t *first_user, *users; /* users of each buffer, in the order of operations */
     uint32_t *waits, n_waits, waits_capacity;
-    /* Waits of the operation that is being frozen: */
+    /* Waits of the operation at position `at`. */
     uint32_t at; /* its position */
     uint32_t *found, n_found, found_capacity;
-    uint32_t found_of[ZINF_LANES]; /* where the wait for an in-order lane is in it, or NONE */
-    uint32_t *wanted_by;           /* [n_ops]: the last position that wanted this one, + 1 */
+    uint32_t found_of[ZINF_LANES]; /* index in it of the wait for each in-order lane, or NONE */
+    uint32_t *wanted_by;           /* [n_ops] 1 + the last position that waits for the operation */
 };
 
 static int out_of_memory(const struct zinf_program *p)
@@ -71,7 +73,7 @@ static int prepare(struct freeze *f)
         f->first_touch[i + 1] += f->first_touch[i];
     for (uint32_t i = 0; i < r; i++) {
         f->first_user[i + 1] += f->first_user[i];
-        f->touches_left[i] = f->first_user[i]; /* a cursor, until the users are filled in */
+        f->touches_left[i] = f->first_user[i]; /* serves as a cursor while users are filled in */
         f->before[i] = NONE;
     }
     for (uint32_t i = 0; i < b->n_touches; i++)
@@ -139,15 +141,15 @@ static int give_slots(struct freeze *f)
     return 0;
 }
 
-/* Positions, from here on. An operation may have thousands of waits: each is looked up in constant
- * time. */
+/* Adds a wait, as a position, unless it is there. Constant time, since an operation may have
+ * thousands. */
 static int want(struct freeze *f, enum zinf_lane lane, uint32_t earlier)
 {
     enum zinf_lane other = f->program->ops[earlier].lane;
     if ((other == lane && lane_in_order(lane)) || f->wanted_by[earlier] == f->at + 1)
         return 0;
     f->wanted_by[earlier] = f->at + 1;
-    /* Of two operations of one in-order lane only the later one need be waited for. */
+    /* Of an in-order lane only the latest operation need be waited for. */
     uint32_t *same = lane_in_order(other) ? &f->found_of[other] : NULL;
     if (same && *same != NONE) {
         f->found[*same] = f->found[*same] > earlier ? f->found[*same] : earlier;
@@ -195,11 +197,11 @@ static int name_slots(struct freeze *f)
     return 0;
 }
 
-/* Operations in their order, in the memory that they have. */
+/* Moves the operations into their order in place. */
 static void put_in_order(struct freeze *f)
 {
     struct zinf_op *ops = f->program->ops;
-    uint32_t *moved = f->wanted_by; /* not in use yet */
+    uint32_t *moved = f->wanted_by; /* not used yet */
     for (uint32_t first = 0; first < f->program->n_ops; first++) {
         if (moved[first])
             continue;
@@ -262,7 +264,7 @@ int zinf_program_schedule(struct zinf_program *program, enum zinf_order order,
         put_in_order(&f);
     for (uint32_t at = 0; !code && at < program->n_ops; at++)
         code = freeze_operation(&f, at, order);
-    release(&f); /* looks at the builder */
+    release(&f); /* needs the builder */
     if (code) {
         free(f.waits);
         return code;

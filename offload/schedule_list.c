@@ -1,14 +1,14 @@
 /*
- * schedule_list: list scheduling. The lanes are simulated; each takes, of the operations that are
- * ready and find slots for their buffers, the one that is needed earliest. The order of starting
- * is what scheduling freezes. What is ready lies in a heap; an operation that finds no slot is put
- * aside until the pool that it lacks one of can serve it.
+ * schedule_list: list scheduling. It simulates the lanes. Each takes the operation with the
+ * earliest deadline among those that are ready and find slots for their buffers; the order of
+ * starting is the result. Ready operations are in a heap. One that finds no slot is put aside
+ * until the pool that it needs can serve it.
  */
 #include "offload/builder.h"
 
 #include <stdlib.h>
 
-struct ready { /* a heap, the most urgent first */
+struct ready { /* heap of ready operations, the most urgent first */
     uint32_t *ops;
     uint32_t n;
 };
@@ -17,14 +17,14 @@ struct list {
     const struct zinf_program *program;
     const struct zinf_builder *b;
     uint32_t *urgency;      /* [n_ops] */
-    uint32_t *unmet;        /* [n_ops] waits that are not done */
-    uint32_t *first_after;  /* [n_ops + 1] into after */
-    uint32_t *after;        /* operations that wait for each */
+    uint32_t *unmet;        /* [n_ops] waits that have not ended */
+    uint32_t *first_after;  /* [n_ops + 1] range of each operation in after */
+    uint32_t *after;        /* operations that wait for it */
     uint32_t *first_touch;  /* [n_ops + 1] into b->touches */
-    uint32_t *touches_left; /* [n_resources] */
+    uint32_t *touches_left; /* [n_resources] uses that are left */
     uint32_t *slots_free;   /* [n_pools] */
-    zinf_buffer *in_turn;   /* [n_pools] the buffer that gets the next slot, where in order */
-    uint8_t *aside;         /* [n_ops] ready, but without a slot */
+    zinf_buffer *in_turn;   /* [n_pools] of a pool in order: the buffer that gets the next slot */
+    uint8_t *aside;         /* [n_ops] it is ready but found no slot */
     uint8_t *started;       /* [n_ops] */
     struct ready ready[ZINF_LANES];
     uint32_t active[ZINF_LANES];
@@ -54,7 +54,7 @@ static void release(struct list *l)
         free(l->ready[lane].ops);
 }
 
-/* The next buffer of a pool from number `from` on. */
+/* The first buffer of a pool with number `from` or more. */
 static zinf_buffer next_buffer(const struct zinf_builder *b, zinf_pool pool, zinf_buffer from)
 {
     while (from < b->n_resources &&
@@ -93,7 +93,8 @@ static int prepare(struct list *l)
     return 0;
 }
 
-/* Who waits for whom, both ways, and how urgent each is through those that wait for it. */
+/* Makes the lists of operations that wait for each, and gives each the urgency of the most urgent
+ * of them. */
 static void link_operations(struct list *l)
 {
     const struct zinf_program *p = l->program;
@@ -101,12 +102,12 @@ static void link_operations(struct list *l)
         l->first_after[p->waits[i] + 1]++;
     for (uint32_t i = 0; i < p->n_ops; i++)
         l->first_after[i + 1] += l->first_after[i];
-    for (uint32_t i = p->n_ops; i-- > 0;) { /* filled from the back of each range */
+    for (uint32_t i = p->n_ops; i-- > 0;) { /* ranges are filled from their ends */
         const struct zinf_op *op = &p->ops[i];
         l->unmet[i] = op->n_waits;
         l->urgency[i] = op->deadline;
     }
-    uint32_t *fill = l->first_touch; /* not in use yet: a cursor for each operation */
+    uint32_t *fill = l->first_touch; /* not used yet; serves as a cursor of each operation */
     memcpy(fill, l->first_after, (p->n_ops + 1) * sizeof *fill);
     for (uint32_t i = 0; i < p->n_ops; i++)
         for (uint32_t k = 0; k < p->ops[i].n_waits; k++)
@@ -122,7 +123,7 @@ static void link_operations(struct list *l)
         l->first_touch[i + 1] += l->first_touch[i];
 }
 
-/* Of two ready operations: the one that was added earlier goes first where they are as urgent. */
+/* Order of two ready operations: by urgency, then by the order of adding. */
 static bool goes_before(const struct list *l, uint32_t a, uint32_t b)
 {
     return l->urgency[a] < l->urgency[b] || (l->urgency[a] == l->urgency[b] && a < b);
@@ -159,7 +160,7 @@ static void take_back(struct list *l, uint32_t op)
     push(l, op);
 }
 
-/* A pool may serve an operation that it could not before. */
+/* Puts operations back into the heap that waited for a slot of the pool. */
 static void wake(struct list *l, zinf_pool pool)
 {
     const struct zinf_builder *b = l->b;
@@ -174,7 +175,7 @@ static void wake(struct list *l, zinf_pool pool)
     }
 }
 
-/* Whether those of the pool that come before the buffer, and have no slot yet, are op's as well. */
+/* Whether all buffers of the pool before this one have slots, or are used first by op as well. */
 static bool is_in_turn(const struct list *l, uint32_t op, zinf_pool pool, zinf_buffer buffer)
 {
     zinf_buffer turn = l->in_turn[pool];
@@ -183,7 +184,7 @@ static bool is_in_turn(const struct list *l, uint32_t op, zinf_pool pool, zinf_b
     return turn == buffer;
 }
 
-/* How many buffers of the pool op is the first to use. */
+/* Number of buffers of the pool of which op is the first user. */
 static uint32_t count_first(const struct list *l, uint32_t op, zinf_pool pool)
 {
     uint32_t n = 0;
@@ -194,7 +195,7 @@ static uint32_t count_first(const struct list *l, uint32_t op, zinf_pool pool)
     return n;
 }
 
-/* Whether every buffer that op is the first to use finds a slot. */
+/* Whether there is a slot for every buffer of which op is the first user. */
 static bool has_slots(const struct list *l, uint32_t op)
 {
     for (uint32_t i = l->first_touch[op]; i < l->first_touch[op + 1]; i++) {

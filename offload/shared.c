@@ -1,7 +1,7 @@
 /*
- * shared: what operations of a program have alike, such as their lists of operands, each stored
- * once. A program has many operations and few different lists: memory of operations then does not
- * grow with what each of them works on.
+ * shared: stores data that many operations have in common, such as lists of operands, once. A
+ * program has many operations but few different lists, so the memory of operations does not grow
+ * with what they work on.
  */
 #include "offload/builder.h"
 
@@ -20,11 +20,11 @@ struct block {
     _Alignas(16) char data[];
 };
 struct zinf_shared {
-    struct block *blocks; /* the newest first */
-    size_t left;          /* in the newest */
+    struct block *blocks; /* list, the newest first */
+    size_t left;          /* bytes left in the newest block */
     char *next;
-    struct item *table;         /* [capacity], by hash; data NULL: free */
-    uint32_t n_items, capacity; /* of which half at least are free */
+    struct item *table;         /* [capacity] hash table; data NULL: free */
+    uint32_t n_items, capacity; /* at most half of the table is used */
     uint64_t bytes;             /* of blocks */
 };
 
@@ -58,7 +58,7 @@ uint64_t zinf_shared_bytes(const struct zinf_shared *s)
     return s ? s->bytes + s->capacity * sizeof *s->table : 0;
 }
 
-/* Where the table has these bytes, or would have them. */
+/* The entry of these bytes in the table, or the free one where they belong. */
 static struct item *find(const struct zinf_shared *s, const void *data, size_t bytes)
 {
     uint32_t at = (uint32_t)XXH3_64bits(data, bytes) & (s->capacity - 1);

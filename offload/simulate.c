@@ -1,14 +1,14 @@
 /*
- * simulate: lanes that slow each other, for scheduling and prediction. CPUs are shared: what drive
- * lanes take comes first, the rest is divided among the others in proportion to what they would
- * use alone. Reads and writes at once run at the drive's speed for a mix.
+ * simulate: lanes that slow each other down, for scheduling and prediction. Drive lanes get the
+ * CPU time that they need first; the others share the rest in proportion to what they would use
+ * alone. Reads and writes at the same time run at the drive's speed for a mix.
  */
 #include "offload/builder.h"
 
 #include <stdlib.h>
 
-#define MIN_RATE 0.02      /* nothing stands still altogether */
-#define NOTHING_LEFT 1e-12 /* seconds: rounding has left an operation no more */
+#define MIN_RATE 0.02      /* least speed of an operation */
+#define NOTHING_LEFT 1e-12 /* seconds that count as none, after rounding */
 
 static double drive_rate(const struct zinf_machine *machine, int lane)
 {
@@ -111,7 +111,8 @@ void zinf_work_add(struct zinf_work *sum, const struct zinf_program *program)
     sum->n_ops += program->n_ops;
 }
 
-/* Both lanes at once for as long as there is work for both, if a mix is more than either alone. */
+/* Least time for the reads and writes: both at once as long as there are both, if the mix is faster
+ * than one after the other. */
 static double least_drive_seconds(const struct zinf_work *w, const struct zinf_machine *machine)
 {
     double read = w->lane_seconds[ZINF_LANE_READ], write = w->lane_seconds[ZINF_LANE_WRITE];
@@ -121,7 +122,7 @@ static double least_drive_seconds(const struct zinf_work *w, const struct zinf_m
     return read + write - (gain > 0 ? gain * both : 0);
 }
 
-/* CPUs are never given out twice unless MIN_RATE asks for it. */
+/* Least time for the CPU work. The simulation exceeds the CPUs only where MIN_RATE makes it. */
 static double least_cpu_seconds(const struct zinf_work *w)
 {
     double taken = w->most_cpu[ZINF_LANE_READ] + w->most_cpu[ZINF_LANE_WRITE], wanted = 0;
@@ -137,7 +138,7 @@ double zinf_work_least_seconds(const struct zinf_work *w, const struct zinf_mach
     least = cpu > least ? cpu : least;
     for (int lane = 0; lane < ZINF_LANES; lane++)
         least = w->lane_seconds[lane] > least ? w->lane_seconds[lane] : least;
-    /* what rounding takes from the sums, and from each operation */
+    /* allows for rounding of the sums and of each operation */
     least = least * (1 - 1e-9) - (double)w->n_ops * NOTHING_LEFT;
     return least > 0 ? least : 0;
 }

@@ -8,18 +8,18 @@
 #include <stdlib.h>
 
 struct thing {
-    uint64_t offset; /* in the tier's arena, or extent number */
-    uint64_t stride; /* to the second generation in memory; 0: there is one */
+    uint64_t offset; /* in the tier's arena, or number of the extent */
+    uint64_t stride; /* to the second generation in memory; 0: there is none */
 };
 
 struct zinf_tiers {
     struct zinf_tiers_options options;
     struct zinf_home *places;     /* [n_units] */
     struct thing *params, *grads; /* [n_units] */
-    struct thing *backings;       /* [n_units]: of those that are backed */
-    struct thing *images;         /* [n_units]: of those that are imaged */
-    struct thing *states, *tails; /* [n_groups]: the second of those that have a head */
-    struct thing *param_tails;    /* [n_groups]: the same of parameters */
+    struct thing *backings;       /* [n_units] copies on the drive, of units that are backed */
+    struct thing *images;         /* [n_units] images, of units that are imaged */
+    struct thing *states, *tails; /* [n_groups] state; and the rest of state that has a head */
+    struct thing *param_tails;    /* [n_groups] the rest of parameters that have a head */
     struct zinf_packed *packed;   /* [n_packed()] */
     uint8_t *live;                /* [n_units] */
     char *device_base, *host_base;
@@ -49,8 +49,7 @@ static uint64_t group_state_bytes(const struct zinf_tiers *t, uint32_t group)
     return state + copy;
 }
 
-/* One kind of thing, all units' or groups' of it: a ledger line a tier, offsets behind each other.
- */
+/* All parts of one kind: a ledger line for each tier, with offsets one behind the other. */
 struct kind {
     const char *name, *hint;
     uint64_t total[3], base[3]; /* by tier */
@@ -98,7 +97,7 @@ static uint64_t param_bytes(const struct zinf_tiers *t, uint32_t unit)
                              : zinf_layout_unit_bytes(t->options.layout, unit, t->options.dtype);
 }
 
-/* 0: the group has all of its parameters in one place. */
+/* Bytes of the head of a sub-group's parameters; 0: they have none. */
 static uint64_t param_head_of(const struct zinf_tiers *t, uint32_t group)
 {
     const bool headed = t->places[t->options.layout->groups[group].unit].param_headed;
@@ -110,7 +109,7 @@ static uint64_t group_param_bytes(const struct zinf_tiers *t, uint32_t group)
     return t->options.layout->groups[group].n * zinf_dtype_bytes(t->options.dtype);
 }
 
-/* Heads of a unit's groups before this one, which lie one behind the other. */
+/* Total heads of the unit's sub-groups before this one. */
 static uint64_t heads_before(const struct zinf_tiers *t, uint32_t unit, uint32_t group)
 {
     uint64_t bytes = 0;
@@ -119,7 +118,7 @@ static uint64_t heads_before(const struct zinf_tiers *t, uint32_t unit, uint32_t
     return bytes;
 }
 
-/* Heads in RAM, and what is beyond them. */
+/* Plans the heads in RAM, and the rest on the drive. */
 static int plan_param_heads(struct zinf_tiers *t, struct kind *kind, uint32_t unit)
 {
     const struct zinf_layout_unit *u = &t->options.layout->units[unit];
@@ -156,7 +155,7 @@ static int plan_params(struct zinf_tiers *t, struct zinf_ledger *ledger)
     return code;
 }
 
-/* Places for sums of a unit's gradient follow each other. */
+/* Distance of a unit's places for sums of its gradient. */
 static uint64_t grad_stride(const struct zinf_tiers *t, uint32_t unit)
 {
     return zinf_align_up(t->options.layout->units[unit].slice_elems * sizeof(float),
@@ -185,7 +184,7 @@ static int plan_grads(struct zinf_tiers *t, struct zinf_ledger *ledger)
     return code;
 }
 
-/* 0: the group has all of its state in one place. */
+/* Bytes of the head of a sub-group's state; 0: it has none. */
 static uint64_t head_of(const struct zinf_tiers *t, uint32_t group)
 {
     const bool headed = t->places[t->options.layout->groups[group].unit].headed;
@@ -213,8 +212,8 @@ static int plan_states(struct zinf_tiers *t, struct zinf_ledger *ledger)
     return code;
 }
 
-/* One extent a unit for both generations: no record of a step is to name images, since another life
- * of the training may plan without. */
+/* One extent for both generations of a unit's image, since the record of a step must not cover
+ * images: a resumed training may plan without them. */
 static int plan_images(struct zinf_tiers *t, struct zinf_ledger *ledger)
 {
     const struct zinf_layout *layout = t->options.layout;
@@ -243,7 +242,7 @@ static int plan_all(struct zinf_tiers *t, struct zinf_ledger *ledger)
     return code;
 }
 
-/* Two generations of each thing of each group. */
+/* Two generations of every part of every sub-group. */
 static size_t n_packed(const struct zinf_layout *layout)
 {
     return 2 * (size_t)ZINF_PACKABLES * layout->n_groups;
@@ -413,7 +412,7 @@ struct zinf_location zinf_tiers_image(const struct zinf_tiers *t, uint32_t unit,
     return where;
 }
 
-/* Of a unit's parameters, wherever these are. */
+/* The location of a sub-group within a unit's parameters. */
 static struct zinf_location part_of_group(const struct zinf_tiers *t, struct zinf_location unit,
                                           uint32_t group)
 {
@@ -435,7 +434,7 @@ struct zinf_location zinf_tiers_group_param(const struct zinf_tiers *t, uint32_t
     const struct zinf_location tail = zinf_tiers_group_param_tail(t, group, relative);
     where.memory = t->host_base + t->params[unit].offset + heads_before(t, unit, group);
     where.extent = tail.extent;
-    where.live = tail.live; /* the head exists once, and is of the generation that was last made */
+    where.live = tail.live; /* the head exists once, and has the generation that was written last */
     where.relative = tail.relative;
     return where;
 }
@@ -530,7 +529,7 @@ static int check_range(const struct zinf_location *where, uint64_t offset, uint6
                      (unsigned long long)where->bytes);
 }
 
-/* The parts of a range that lie in the head and beyond it. */
+/* The parts of a range in the head and behind it. */
 struct halves {
     uint64_t in_head, beyond, beyond_at; /* bytes */
 };

@@ -3,18 +3,18 @@
 
 #include <stdlib.h>
 
-#define MAX_RECORDS (1u << 18) /* 26 MiB at most, touched as it fills */
+#define MAX_RECORDS (1u << 18) /* at most 26 MiB, which become resident as they fill */
 
 struct zinf_trace {
     struct trace_record *records;
     uint64_t count;
     uint32_t run;
-    struct zinf_trace_file *file; /* NULL: it has one of its own */
+    struct zinf_trace_file *file; /* NULL: the trace has a file of its own */
     uint32_t seat;
     char *path;
 };
 
-/* Each seat sets its own part. */
+/* Each device sets its own part. */
 struct zinf_trace_file {
     struct trace_part *parts; /* [n] */
     uint32_t n;

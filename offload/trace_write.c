@@ -1,23 +1,23 @@
 /*
- * trace_write: records as Chrome's trace format. Spans of one row never overlap, which viewers do
- * not draw: where a lane's operations do, each goes into the first row of the lane that is free.
- * All else is found from the records: which micro-batch DEVICE is at, why a lane stood still, and
- * the arrows.
+ * trace_write: writes records in Chrome's trace format. Spans in one row must not overlap, since
+ * viewers cannot draw that: an overlapping operation goes into the first free row of its lane.
+ * Which micro-batch DEVICE works on, why a lane stood still, and the arrows are derived from the
+ * records.
  */
 #include "offload/trace_private.h"
 
 #include <stdlib.h>
 
 #define MAX_ROWS 32    /* of one lane */
-#define LEAST_GAP 1000 /* ns: shorter ones are the clock's */
+#define LEAST_GAP 1000 /* ns; shorter gaps are not real */
 
-/* Numbers of rows in the file, in the order in which they are shown. */
+/* Numbers of rows in the file, which are also their order on the screen. */
 enum { TID_STEPS = 1, TID_MICROS = 2, TID_LANES = 16 };
 
 struct out {
     FILE *file;
     uint32_t seat;
-    bool several;                       /* seats: named, and each with its number */
+    bool several;                       /* there are several devices, which get names and numbers */
     const struct trace_record *records; /* sorted by lane and begin */
     uint64_t n, zero_ns, n_arrows;
     uint32_t first_run;
@@ -32,7 +32,7 @@ static int compare(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
-/* What lies in another comes behind it. */
+/* A span that lies within another comes behind it. */
 static int by_place(const void *a, const void *b)
 {
     const struct trace_record *x = a, *y = b;
@@ -63,7 +63,7 @@ static const struct trace_record *cause_of(const struct out *o, const struct tra
     return found ? *found : NULL;
 }
 
-/* Records of each lane into rows without overlap. */
+/* Distributes the records of each lane over rows without overlap. */
 static void spread(struct trace_record *records, uint64_t n, uint8_t n_rows[TRACE_KINDS])
 {
     uint64_t ends[MAX_ROWS] = {0};
@@ -98,7 +98,7 @@ static void put_time(const struct out *o, const char *key, uint64_t ns)
             (unsigned)(ns % 1000));
 }
 
-/* All but what follows the times. */
+/* Writes the beginning of a span up to its times. */
 static void begin_span(const struct out *o, int tid, const char *name, uint64_t begin_ns,
                        uint64_t end_ns)
 {
@@ -148,7 +148,7 @@ static void put_record(const struct out *o, const struct trace_record *r)
                 (unsigned long long)r->bytes, r->micro);
 }
 
-/* From within the one that ended last to where r begins. */
+/* Writes an arrow from the operation that r waited for last to r. */
 static void put_arrow(struct out *o, const struct trace_record *r)
 {
     const struct trace_record *cause = cause_of(o, r);
@@ -178,7 +178,8 @@ static void put_idle(const struct out *o, int lane, const char *name, uint64_t b
     fputs(",\"cat\":\"idle\",\"cname\":\"grey\"}", o->file);
 }
 
-/* Before r its lane stood still since: until what r waited for was done, then until it began. */
+/* Writes the gaps before r, in which its lane stood still: until what r waited for had ended, then
+ * until r began. */
 static void put_gap(const struct out *o, const struct trace_record *r, uint64_t since)
 {
     const struct trace_record *cause = cause_of(o, r);
@@ -191,7 +192,7 @@ static void put_gap(const struct out *o, const struct trace_record *r, uint64_t 
     put_idle(o, r->kind, "is about to start", since, r->begin_ns);
 }
 
-/* From where its program begins to where it ends. */
+/* Writes the gaps of a lane within the run of a program. */
 static void put_gaps(const struct out *o, const struct trace_record *const *programs)
 {
     uint64_t busy_until = 0;
@@ -209,7 +210,7 @@ static void put_gaps(const struct out *o, const struct trace_record *const *prog
     }
 }
 
-/* Operations of DEVICE that follow each other in one micro-batch are a span. */
+/* Joins consecutive operations of DEVICE with the same micro-batch into a span. */
 static void put_micros(const struct out *o)
 {
     const struct trace_record *begin = NULL, *last = NULL;
@@ -229,7 +230,7 @@ static void put_micros(const struct out *o)
     }
 }
 
-/* The span of each program, by its run; NULL: it was dropped from the ring. */
+/* The record of each run of a program; NULL: it was dropped from the ring. */
 static const struct trace_record **programs_of(struct out *o)
 {
     uint32_t least = UINT32_MAX, most = 0;
@@ -246,7 +247,7 @@ static const struct trace_record **programs_of(struct out *o)
     return programs;
 }
 
-/* Goes on in o where the seat before ended; arrows are numbered over all. */
+/* Writes one device's records behind those of the previous one; arrows are numbered over all. */
 static int write_part(struct out *o, const struct trace_part *part)
 {
     o->records = part->records;

@@ -1,9 +1,9 @@
 /*
- * apart: what a command reads is never where it writes. A writer of files says, before it begins,
- * what it reads and where it is going to write; files and folders are compared by device and inode,
- * so that symbolic links, hard links and bind mounts of what is read are it.
+ * apart: keeps a command from writing where it reads. A command lists its inputs and checks each
+ * output against them before it writes. Files and folders are compared by device and inode, so
+ * symbolic links, hard links and bind mounts of an input are recognised.
  *
- * Threads: no state. Errors: -EINVAL and a sentence that names both and the way on.
+ * Threads: no shared state. Errors: -EINVAL, with a sentence that names both paths and a remedy.
  */
 #ifndef ZINF_APART_H
 #define ZINF_APART_H
@@ -11,10 +11,10 @@
 #include "base/base.h"
 
 struct zinf_origin {
-    const char *option; /* by which it was named: "--model" */
-    const char *path;   /* a file or a folder; NULL, or not there: nothing */
+    const char *option; /* the option that named it, such as "--model" */
+    const char *path;   /* a file or folder; ignored if it is NULL or does not exist */
 };
-/* A list that grows; both words are borrowed. */
+/* A growing list of inputs. The strings are borrowed. */
 struct zinf_origins {
     struct zinf_origin *items;
     int n;
@@ -22,14 +22,14 @@ struct zinf_origins {
 int zinf_origins_add(struct zinf_origins *origins, const char *option, const char *path);
 void zinf_origins_free(struct zinf_origins *origins);
 enum zinf_written {
-    ZINF_WRITTEN_FILE,   /* the path itself, in place */
-    ZINF_WRITTEN_FOLDER, /* files of the folder, beside what else is in it */
-    ZINF_WRITTEN_WHOLE,  /* the folder is replaced or removed with all that is in it */
+    ZINF_WRITTEN_FILE,   /* the path itself is overwritten in place */
+    ZINF_WRITTEN_FOLDER, /* files in the folder are written, and others in it stay */
+    ZINF_WRITTEN_WHOLE,  /* the folder is replaced or removed with everything in it */
 };
-/* The path need not be there yet. An input is the files of its folder, too. */
+/* Checks an output, which need not exist yet, against all inputs and the files of input folders. */
 int zinf_apart_check(const char *option, const char *path, enum zinf_written how,
                      const struct zinf_origins *origins);
-/* -ELOOP: path is a symbolic link, which leads to something else than this program made there. */
+/* -ELOOP: path is a symbolic link, which this program does not make. */
 int zinf_apart_no_link(const char *path);
 
 #endif

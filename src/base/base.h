@@ -137,10 +137,11 @@ const char *zinf_isa_name(enum zinf_isa isa);
  * OMP_NUM_THREADS is ignored, because launchers set it to 1. */
 int zinf_cpu_count(void);
 /* { not installed */
-/* The calling thread runs on those of its CPUs that are of a NUMA node from here on, by the tree at
- * sysfs ("/sys"). Where the node is below 0, not known there or has none of them, as before. */
+/* Restricts the calling thread to those of its CPUs that belong to a NUMA node, by the tree at
+ * sysfs ("/sys"). Does nothing if node < 0, if the node is not known there, or if it has none of
+ * the CPUs. */
 void zinf_thread_near(const char *sysfs, int node);
-/* Bytes of the last-level caches of those CPUs together; 0 if the system does not tell. */
+/* Total bytes of the last-level caches of the CPUs that this process may use; 0: not known. */
 uint64_t zinf_cache_bytes(void);
 
 /* ---- time, sizes, small things ---- */

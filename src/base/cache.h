@@ -1,4 +1,4 @@
-/* cache: the user's folder for what can be found out again: zinf/ under $XDG_CACHE_HOME, or under
+/* cache: the user's folder for data that can be made again: zinf/ under $XDG_CACHE_HOME, or under
  * ~/.cache. */
 #ifndef ZINF_CACHE_H
 #define ZINF_CACHE_H
@@ -6,10 +6,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The path of a file there, on the heap. NULL: there is no such folder, or no memory. */
+/* The path of a file in the folder, which the caller frees. NULL: there is no such folder, or no
+ * memory. */
 char *zinf_cache_path(const char *name, bool make_folder);
-/* A folder there, which is made: KIND/NAME-SUM for what is made of a thing of this name; sum tells
- * things of one name apart. *out is on the heap. */
+/* Makes the folder KIND/NAME-SUM there for data derived from something called `name`; sum tells
+ * things of the same name apart. The caller frees *out. */
 int zinf_cache_folder(char **out, const char *kind, const char *name, uint64_t sum);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * library: shared libraries that are not where the linker looks. A CUDA toolkit may lie anywhere,
- * and Python's packages bring libraries of their own, each in a folder that nobody else knows.
+ * library: finds shared libraries outside the linker's paths. A CUDA toolkit may be installed
+ * anywhere, and Python packages bring libraries in folders of their own.
  */
 #ifndef ZINF_LIBRARY_H
 #define ZINF_LIBRARY_H
 
-/* Loads the library of this name from the folders that ZINF_CUDA_LIBRARIES, CUDA_HOME, CUDA_PATH,
- * CONDA_PREFIX and VIRTUAL_ENV name, or from the usual ones of a CUDA toolkit and of Python's
- * nvidia packages. NULL: it is in none. It stays loaded; any thread. */
+/* Loads the library `name` from a folder that ZINF_CUDA_LIBRARIES, CUDA_HOME, CUDA_PATH,
+ * CONDA_PREFIX or VIRTUAL_ENV names, or from the usual folders of CUDA toolkits and of Python's
+ * nvidia packages. It stays loaded. NULL: not found. Any thread. */
 void *zinf_library_find(const char *name);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * memory: the ledger says where every large byte goes before any is taken; an arena is then one
- * mapping of exactly that size, and every user gets a fixed offset in it. Nothing large is
- * allocated after that. One thread builds a ledger; arenas are read-only once created.
+ * memory: a ledger lists every large use of memory before any is allocated. An arena is then one
+ * mapping of exactly the listed size, in which each use has a fixed offset. Nothing large is
+ * allocated afterwards. One thread builds a ledger; arenas are read-only once created.
  */
 #ifndef ZINF_MEMORY_H
 #define ZINF_MEMORY_H
@@ -16,8 +16,9 @@ extern "C" {
 
 enum zinf_memory_tier {
     ZINF_MEMORY_DEVICE, /* the device's arena: GPU memory, or the host device's capped arena */
-    ZINF_MEMORY_HOST,   /* host arena (pinned where a device asks for it) and the process itself */
-    ZINF_MEMORY_DRIVE,  /* extents in the store's files */
+    /* the host arena (pinned if a device needs that), and the process's other memory */
+    ZINF_MEMORY_HOST,
+    ZINF_MEMORY_DRIVE, /* extents in the store's files */
     ZINF_MEMORY_TIERS,
 };
 
@@ -31,34 +32,35 @@ void zinf_ledger_destroy(struct zinf_ledger *ledger);
  * NULL. name is copied, hint is borrowed (a literal). */
 int zinf_ledger_add(struct zinf_ledger *ledger, enum zinf_memory_tier tier, const char *name,
                     const char *hint, uint64_t bytes, uint64_t *offset);
-/* A line that is no part of an arena (the program itself, libraries' buffers): counted, no offset.
- */
+/* Adds a line that is counted but not part of an arena, such as libraries' buffers. */
 int zinf_ledger_add_outside(struct zinf_ledger *ledger, enum zinf_memory_tier tier,
                             const char *name, const char *hint, uint64_t bytes);
 uint64_t zinf_ledger_arena_bytes(const struct zinf_ledger *ledger, enum zinf_memory_tier tier);
 uint64_t zinf_ledger_total_bytes(const struct zinf_ledger *ledger, enum zinf_memory_tier tier);
-/* Table by tier: line, size, key that shrinks it. budget[tier] = UINT64_MAX means no limit. */
+/* Prints a table for each tier: line, size, and the key that makes it smaller. budget[tier]
+ * UINT64_MAX: no limit. */
 int zinf_ledger_print(const struct zinf_ledger *ledger, const uint64_t *budget, FILE *out);
 /* 0 if every tier is within its budget, else -ENOMEM; the message is the whole table and names
  * the keys to change. */
 int zinf_ledger_check(const struct zinf_ledger *ledger, const uint64_t *budget);
 
-/* An anonymous mapping of exactly bytes (rounded up to a page), 2 MiB aligned, huge pages asked
- * for, not touched. -ENOMEM with the size in the message. */
+/* An anonymous mapping of bytes rounded up to a page, aligned to 2 MiB, with huge pages requested.
+ * Its pages are not touched. -ENOMEM: the message has the size. */
 struct zinf_arena {
     char *base;
     uint64_t bytes;
 };
 int zinf_arena_init(struct zinf_arena *arena, uint64_t bytes, const char *what);
 void zinf_arena_fini(struct zinf_arena *arena);
-/* Makes whole pages of private memory resident, as they are: what uses them first does not wait
- * for the kernel to find and clear them. Where that is not possible nothing happens. */
+/* Makes the whole pages within a range of private memory resident without changing them, so that
+ * their first user need not wait for the kernel to clear them. Does nothing where the kernel
+ * cannot. */
 void zinf_memory_touch(void *base, uint64_t bytes);
 
-/* The same with other calls than the system's, for tests: bytes that are to be had, a moment's
- * rest, and pages made resident. Steps are of ZINF_TOUCH_BYTES. Before a whole step there is a look
- * at what is to be had, and rests while that is less than two steps: 40 of them in all, so that
- * memory which never comes holds nobody up. */
+/* zinf_memory_touch with other calls than the system's, for tests: the bytes that are available, a
+ * short rest, and making pages resident. It goes in steps of ZINF_TOUCH_BYTES. Before a whole step
+ * it rests while less than two steps are available, 40 times in all, so that memory which never
+ * comes does not hold it up. */
 #define ZINF_TOUCH_BYTES ((uint64_t)1 << 30)
 struct zinf_memory_source {
     uint64_t (*available)(void *context);
@@ -68,12 +70,12 @@ struct zinf_memory_source {
 };
 void zinf_memory_touch_from(const struct zinf_memory_source *source, void *base, uint64_t bytes);
 
-/* The whole pages in it prefer a NUMA node, and those that are elsewhere are moved to it. Node
- * below 0, or a machine with one node: nothing is done. -errno of the system: a matter of speed
- * alone. */
+/* Sets the preferred NUMA node of the whole pages within a range and moves them there. Does nothing
+ * if node < 0 or there is one node. Returns the system's -errno, which affects only speed. */
 int zinf_memory_place(void *memory, uint64_t bytes, int node);
 
-/* What this process may take: the smaller of MemAvailable and what its cgroup leaves. */
+/* Bytes that this process may still take: the smaller of MemAvailable and zinf_cgroup_memory_left.
+ */
 uint64_t zinf_memory_available(void);
 uint64_t zinf_memory_resident(void);      /* VmRSS now */
 uint64_t zinf_memory_peak_resident(void); /* VmHWM */

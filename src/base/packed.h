@@ -1,7 +1,7 @@
 /*
- * packed: what a reader of packed arrays has to know of their blocks (cpu_optim/pack.h has the
- * format), for the CPU and for devices alike; and how the codes of one become numbers, which is the
- * specification of all. Nothing is checked here: a block's entry and the bytes behind it have been.
+ * packed: the block structure of packed arrays (format: cpu_optim/pack.h), for readers on the CPU
+ * and on devices; and the decoding of a block, which is the specification for both. Nothing is
+ * checked here: callers have checked the block's entry and its bytes.
  */
 #ifndef ZINF_BASE_PACKED_H
 #define ZINF_BASE_PACKED_H
@@ -14,9 +14,9 @@
 #define PACK_ROWS 16u
 #define PACK_ROW 32u /* lanes */
 #define PACK_PLAIN 16u
-#define PACK_SHORT_SUM 240u /* bytes: XXH3 has other formulas for no more than these */
+#define PACK_SHORT_SUM 240u /* bytes up to which XXH3 uses other formulas */
 
-/* An entry of the table. */
+/* An entry of the table, taken apart. */
 struct pack_block {
     uint16_t base;
     uint8_t width, exceptions;
@@ -39,13 +39,13 @@ static inline struct pack_block pack_block_of(uint32_t entry)
     return block;
 }
 
-/* The largest distance that the codes of a block can hold. */
+/* The largest distance that the block's codes can express. */
 static inline uint16_t pack_largest(const struct pack_block *block)
 {
     return (uint16_t)((1u << (block->width - block->sign)) - 1);
 }
 
-/* Where the checksums of n_blocks lie in an image, and where its payload begins. */
+/* Offset of the checksums in an image of n_blocks blocks, and of its payload. */
 static inline uint64_t pack_sums_at(uint64_t n_blocks)
 {
     return zinf_align_up(PACK_HEAD + n_blocks * sizeof(uint32_t), sizeof(uint64_t));
@@ -56,7 +56,8 @@ static inline uint64_t pack_payload_at(uint64_t n_blocks)
     return zinf_align_up(pack_sums_at(n_blocks) + n_groups * sizeof(uint64_t), 64);
 }
 
-/* Bytes of a block of n elements: its upper halves, as they are or as codes and exceptions; all. */
+/* Bytes of a block of n elements: its upper halves, plain or as codes and exceptions; and all of
+ * it. */
 static inline uint64_t pack_half_bytes(const struct pack_block *block, uint32_t n)
 {
     if (block->width == PACK_PLAIN)
@@ -77,7 +78,7 @@ static inline uint16_t pack_half_of(uint16_t code, const struct pack_block *bloc
     return ((uint16_t)(block->base - away) & 0x7fff) | sign;
 }
 
-/* The codes of a whole block, whose width is below PACK_PLAIN, as halves; exceptions are left. */
+/* Decodes a whole block whose width is below PACK_PLAIN into halves. Exceptions are not applied. */
 static inline void pack_decode(uint16_t *halves, const void *in, const struct pack_block *block)
 {
     for (uint32_t i = 0; i < PACK_BLOCK; i++) {

@@ -1,6 +1,6 @@
 /*
- * protobuf: the fields of a protocol buffer, one after another. Numbers and types alone: what a
- * field means, and whether its bytes are a message themselves, the reader knows.
+ * protobuf: reads the fields of a protocol buffer one after another, as numbers and types. The
+ * reader knows what they mean, and which fields are messages themselves.
  */
 #ifndef ZINF_BASE_PROTOBUF_H
 #define ZINF_BASE_PROTOBUF_H
@@ -13,11 +13,11 @@ struct zinf_message {
 };
 struct zinf_field {
     int number;
-    bool is_nested;           /* its bytes have a length: a text or a message */
-    struct zinf_message body; /* its bytes; none of a number of variable length */
-    uint64_t value;           /* of such a number */
+    bool is_nested;           /* the field has a length: it is bytes, a text or a message */
+    struct zinf_message body; /* the bytes of the field; empty for a number of variable length */
+    uint64_t value;           /* the number of variable length */
 };
-/* 1, 0 at the end, or -1 where the message is malformed. */
+/* Reads the next field. 1: there was one; 0: the message has ended; -1: it is malformed. */
 int zinf_message_next(struct zinf_message *m, struct zinf_field *out);
 
 #endif

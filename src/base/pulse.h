@@ -1,11 +1,11 @@
 /*
- * pulse: signs of life. Work that takes long says after each piece that it goes on, and hears in
- * the same call that it is to end: because another rank has failed, or somebody pressed Ctrl-C. Who
- * waits for this work looks at the time of its last sign.
+ * pulse: signs of life. Long work calls zinf_pulse_beat after each piece. The call records that
+ * the work goes on, and tells whether it is to end, because another rank has failed or the user
+ * pressed Ctrl-C. Whoever waits for the work reads the time of its last beat.
  *
- * A thread has one pulse: at first that of the process; a seat's threads have the seat's. A sign
- * counts for the pulses above too, and a word to end is heard by all below. All calls may be made
- * from any thread; a pulse outlives the threads that have it.
+ * A thread has one pulse: at first the process's; the threads of a seat have the seat's. A beat
+ * also counts for the pulses above, and an end also ends all pulses below. All calls may be made
+ * from any thread. A pulse must outlive the threads that use it.
  */
 #ifndef ZINF_PULSE_H
 #define ZINF_PULSE_H
@@ -17,26 +17,29 @@ extern "C" {
 #endif
 
 struct zinf_pulse {
-    struct zinf_pulse *above; /* NULL: none */
-    uint64_t beat_ns;         /* of the last sign; by the calls below alone, as the rest */
+    struct zinf_pulse *above; /* the parent; NULL: none */
+    uint64_t beat_ns; /* time of the last beat; only the calls below may access the fields */
     int ended, code;
     char why[1000];
 };
 
-/* The first sign is this call. */
+/* Initialises a pulse, as if it had just beaten. */
 void zinf_pulse_init(struct zinf_pulse *pulse, struct zinf_pulse *above);
-/* The calling thread's, and another for it; NULL: that of the process. */
+/* The calling thread's pulse; the process's; and setting the calling thread's, where NULL means the
+ * process's. */
 struct zinf_pulse *zinf_pulse_of_thread(void);
 struct zinf_pulse *zinf_pulse_of_process(void);
 void zinf_pulse_set(struct zinf_pulse *pulse);
 
-/* A sign of the calling thread's pulse; 0, or the code and the sentence that it is to end with. */
+/* A beat of the calling thread's pulse. 0, or the code with which the work is to end; its sentence
+ * is then in zinf_error(). */
 int zinf_pulse_beat(void);
 uint64_t zinf_pulse_last_ns(const struct zinf_pulse *pulse);
-/* Who waits for another lives as long as that one: its last sign counts for pulse too. */
+/* Makes a beat of another pulse count for this one: a rank that waits is alive as long as the rank
+ * that it waits for. */
 void zinf_pulse_follow(struct zinf_pulse *pulse, uint64_t last_ns);
-/* All that has this pulse, or one below it, is to end. The first such word stays. A signal handler
- * may call it. */
+/* Ends all work with this pulse, or one below it. Only the first call counts. A signal handler may
+ * call it. */
 void zinf_pulse_end(struct zinf_pulse *pulse, int code, const char *why);
 
 #ifdef __cplusplus

@@ -47,8 +47,8 @@ void zinf_normal_fill(float *dst, uint64_t first, uint64_t n, uint64_t key, uint
 void zinf_uniform_fill(float *dst, uint64_t first, uint64_t n, uint64_t key, uint64_t stream,
                        float bound);
 
-/* A bijection of [0, n): the place of index in the shuffled order that key names. O(1), no table
- * (a 4-round Feistel network with cycle walking). */
+/* The place of index in the shuffled order of [0, n) that key determines. O(1), without a table (a
+ * 4-round Feistel network with cycle walking). */
 uint64_t zinf_permute(uint64_t index, uint64_t n, uint64_t key);
 
 #endif

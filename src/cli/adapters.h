@@ -1,6 +1,6 @@
 /*
- * adapters: --adapter DIR... of commands that only compute: several add up, DIR=WEIGHT by that
- * weight, as one adapter that lies in a folder of its own for the time of the command.
+ * adapters: --adapter DIR... of commands that do not train. Several adapters are added up, with
+ * weights by DIR=WEIGHT, into one adapter in a temporary folder.
  */
 #ifndef ZINF_CLI_ADAPTERS_H
 #define ZINF_CLI_ADAPTERS_H
@@ -10,12 +10,13 @@
 
 struct cli_adapters {
     struct zinf_words words;
-    char joined[CLI_FOLDER_BYTES]; /* "": there is none */
+    char joined[CLI_FOLDER_BYTES]; /* the temporary folder; "": none */
 };
-/* *folder: of the one adapter, of the joined one, or NULL. Borrowed; until close. */
+/* Sets *folder to the one adapter's folder, the temporary one, or NULL. It is valid until
+ * cli_adapters_close. */
 int cli_adapters_open(struct cli_adapters *adapters, const char **folder);
 void cli_adapters_close(struct cli_adapters *adapters);
-/* What the words name, joined into a folder. */
+/* Adds up the adapters that the words name into a folder. */
 int cli_adapters_join(const struct zinf_words *words, const char *output);
 
 #endif

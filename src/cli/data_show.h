@@ -4,13 +4,13 @@
 
 #include "cli/cli.h"
 
-/* Tokens as text on standard output, those that count green; without color they stand in brackets.
- * counts: of each, or NULL: all do. */
+/* Prints tokens as text on standard output, those that count in green, or in brackets without
+ * colour. counts: whether each counts; NULL: all do. */
 int data_show_tokens(const struct zinf_tokenizer *tokenizer, const int32_t *ids, const bool *counts,
                      size_t n, bool color);
-/* How many samples are how long, as bars. */
+/* Prints a histogram of sample lengths. */
 int data_show_lengths(const struct zinf_samples *samples);
-/* What became of the rows, in a sentence or two; text has 512 bytes. */
+/* Says in a sentence or two how many rows became samples and why others did not. */
 void data_show_rows(char text[512], const struct zinf_samples *samples, const char *windows);
 
 #endif

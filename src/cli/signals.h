@@ -1,7 +1,6 @@
 /*
- * signals: how a person at a terminal and a scheduler end a command. A command that has something
- * to bring to its end first (a step, a file) listens; what it hears is said at once on standard
- * error.
+ * signals: how signals end a command that has something to finish first, such as a step or a file.
+ * What a signal does is said at once on standard error.
  */
 #ifndef ZINF_CLI_SIGNALS_H
 #define ZINF_CLI_SIGNALS_H
@@ -10,17 +9,17 @@
 
 #include <signal.h>
 
-/* SIGINT, SIGTERM, SIGHUP, SIGUSR2 and SIGXCPU from here on leave their number in cli_stop, once
- * more of the first three ends the process at once. doing: what follows "zinf: SIGTERM: ", such as
- * "stopping after this step"; a literal. NULL: nothing is said. ends_work: the process's
- * pulse ends too (base/pulse.h). */
+/* From now on SIGINT, SIGTERM, SIGHUP, SIGUSR2 and SIGXCPU set cli_stop to their number; a second
+ * SIGINT, SIGTERM or SIGHUP ends the process at once. doing: a literal that is printed behind
+ * "zinf: SIGTERM: ", such as "stopping after this step"; NULL: nothing is printed. ends_work: the
+ * process's pulse ends as well (base/pulse.h). */
 extern volatile sig_atomic_t cli_stop;
 void cli_signals_listen(const char *doing, bool ends_work);
-/* Of a command that such a signal has ended. */
+/* The exit status of a command that the signal has ended. */
 int cli_signals_status(int number);
-/* A bar stands, which is wiped before anything is said: for progress.c to set. */
+/* A progress bar is on the screen and must be wiped before a message. Set by progress.c. */
 extern volatile sig_atomic_t cli_bar_stands;
-/* What train and eval do where a seat hangs (train/seats.h): say it and end the process. */
+/* For train and eval if a seat hangs (train/seats.h): prints a message and ends the process. */
 void cli_signals_stuck(void);
 
 #endif

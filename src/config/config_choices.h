@@ -1,4 +1,4 @@
-/* config_choices: the words that keys of config_table.c may have, each list with a NULL behind. */
+/* config_choices: the words that keys of config_table.c accept, each list ended by NULL. */
 #ifndef ZINF_CONFIG_CHOICES_H
 #define ZINF_CONFIG_CHOICES_H
 

@@ -1,9 +1,9 @@
 /*
- * The inside of config: the key table and what the files of this folder share.
+ * config_private: the key table, and what the files of this folder share.
  *
- * One table knows every key: where its value goes in struct zinf_config, its default, what "auto"
- * means for it, and whether it changes anything here. Loading, "auto", printing and writing all
- * walk that table, so a new key is one row. Entry i of a configuration belongs to row i.
+ * The table has a row for every key: where its value is in struct zinf_config, its default, what
+ * "auto" means, and whether it has an effect. Reading, resolving, printing and writing all go by
+ * the table, so a new key is one row. Entry i of a configuration belongs to row i.
  */
 #ifndef ZINF_CONFIG_PRIVATE_H
 #define ZINF_CONFIG_PRIVATE_H
@@ -21,35 +21,36 @@ enum key_type {
     KEY_NAME,   /* char[16], one of choices, in their spelling */
     KEY_CHOICE, /* an enum: the index into choices */
     KEY_PAIR,   /* double[2] */
-    KEY_PATHS,  /* nvme_path of the struct zinf_config_offload at offset: a string or a list */
-    KEY_JSON,   /* char *, an object (or a list) as text: its members are another's to read */
-    KEY_ANY,    /* not looked into; never stored */
+    /* nvme_path of the struct zinf_config_offload at offset: a string or a list of strings */
+    KEY_PATHS,
+    KEY_JSON, /* char *, the text of an object or list, whose members are not checked here */
+    KEY_ANY,  /* accepted unchecked and not stored */
 };
 
 enum key_use {
     KEY_USED,
-    KEY_ACCEPTED,    /* known, changes nothing here: listed in one line */
-    KEY_UNSUPPORTED, /* an error unless it says what is so anyway */
-    KEY_IGNORED,     /* known and silent */
+    KEY_ACCEPTED,    /* known, without effect here; listed in a note */
+    KEY_UNSUPPORTED, /* an error, unless the value is one that zinf has anyway */
+    KEY_IGNORED,     /* known, ignored silently */
 };
 
-/* What "auto" stands for. Keys that are not used take "auto" whatever their rule. */
+/* What "auto" means. Keys that are not used accept "auto" in any case. */
 enum auto_rule {
-    AUTO_ERROR,   /* nobody provides it */
+    AUTO_ERROR,   /* an error */
     AUTO_DEFAULT, /* as if the key were absent */
-    AUTO_BATCH,   /* completed from the rest of the batch triple and the command line */
-    AUTO_LR,      /* the command line */
+    AUTO_BATCH,   /* from the other two of the batch triple and the command line */
+    AUTO_LR,      /* from the command line */
     AUTO_MAX_LR,  /* optimizer.params.lr */
-    AUTO_DTYPE,   /* on when the model folder has this number type */
-    AUTO_CHUNK,   /* by the length of a sequence */
+    AUTO_DTYPE,   /* true if the model folder has this number type */
+    AUTO_CHUNK,   /* by the sequence length */
     AUTO_PREFETCH,
     AUTO_PERSISTENCE,
     AUTO_WARMUP_STEPS,
     AUTO_TOTAL_STEPS,
-    AUTO_VALUE, /* .number, by the rule that Hugging Face's training arguments have for it */
+    AUTO_VALUE, /* .number, as Hugging Face's training arguments define it */
 };
 
-/* Bits of zinf_config_key.takers: 1 << enum zinf_scheduler_kind, and above them the optimizers. */
+/* Bits of zinf_config_key.takers: 1 << enum zinf_scheduler_kind, then the optimizers. */
 enum {
     TAKER_ADAMW = 1 << 16,
     TAKER_ADAM = 1 << 17,
@@ -67,25 +68,27 @@ enum {
 };
 
 struct zinf_config_key {
-    const char *path; /* "a.b.c"; a last part "*" takes whatever the section has else */
+    const char *path; /* "a.b.c"; a last part "*" stands for every other member of the section */
     enum key_type type;
     enum key_use use;
     enum auto_rule rule;
-    unsigned takers; /* optimizers or schedulers that have this parameter; 0: not such a key */
+    /* optimizers or schedulers that have this parameter; 0: it is no such parameter */
+    unsigned takers;
     bool loose;      /* numbers and booleans may be written as strings */
-    bool below_max;  /* max itself is outside */
+    bool below_max;  /* max is not allowed */
     bool list;       /* KEY_JSON: a list */
-    bool above_min;  /* min itself is outside */
-    bool by_enabled; /* KEY_UNSUPPORTED: only where an "enabled" in it is true */
-    bool warns;      /* KEY_UNSUPPORTED: a warning, and the training goes on without */
+    bool above_min;  /* min is not allowed */
+    bool by_enabled; /* KEY_UNSUPPORTED: only if its member "enabled" is true */
+    bool warns;      /* KEY_UNSUPPORTED: a warning, and training goes on without it */
     size_t offset;   /* in struct zinf_config, of a used key */
     double number;   /* default: a number, 0 or 1, or the index of a choice */
-    double second;   /* default of the second of KEY_PAIR; KEY_UNSUPPORTED: as good as number */
+    double second;   /* KEY_PAIR: second default; KEY_UNSUPPORTED: another acceptable value */
     double min, max;
     const char *text; /* default of KEY_TEXT, KEY_NAME */
     const char *const *choices;
-    const char *why; /* KEY_UNSUPPORTED: the rest of the sentence after "KEY is VALUE: ";
-                      * KEY_ACCEPTED: why it changes nothing */
+    /* KEY_UNSUPPORTED: rest of the sentence that begins "KEY is VALUE: "; KEY_ACCEPTED: why it has
+     * no effect */
+    const char *why;
 };
 extern const struct zinf_config_key zinf_config_keys[];
 extern const size_t zinf_config_n_keys;
@@ -108,23 +111,25 @@ enum entry_state {
     ENTRY_AUTO, /* "auto", not resolved yet */
     ENTRY_FILE,
     ENTRY_CONTEXT,  /* command line */
-    ENTRY_RESOLVED, /* by an auto rule, or inferred from other keys */
+    ENTRY_RESOLVED, /* by an auto rule, or from other keys */
 };
 struct config_entry {
     enum entry_state state;
-    bool in_file;       /* present and not null, whatever won in the end */
-    bool is_auto;       /* as "auto" */
-    double number;      /* as the file has it, for keys that are not stored: 0/1, number, choice */
-    int line;           /* in the file, 0: unknown */
-    const char *wanted; /* option that would decide an "auto"; the value is a stand-in */
-    char *source;       /* NULL: default */
+    bool in_file; /* present and not null, even if another source won */
+    bool is_auto; /* present as "auto" */
+    /* value in the file of a key that is not stored: 0 or 1, number, index of a choice */
+    double number;
+    int line; /* 0: unknown */
+    /* option that would resolve an "auto" that is only shown; its value is a placeholder */
+    const char *wanted;
+    char *source; /* NULL: default */
 };
 struct zinf_config_entries {
     char *what; /* the file's name in messages */
     struct config_entry *item;
 };
 
-/* A value between JSON and the struct; text and paths are borrowed from the document. */
+/* A value between JSON and the struct; texts and paths are borrowed from the document. */
 struct config_value {
     double number;
     int64_t integer;
@@ -136,7 +141,7 @@ struct config_value {
     int n_paths;
 };
 
-/* Everything that one load needs, so that steps have one argument. */
+/* The state of one load. */
 struct config_loader {
     struct zinf_config *config;
     const struct zinf_config_context *context;
@@ -144,56 +149,59 @@ struct config_loader {
     size_t bytes;
     const char *what;
     cJSON *document; /* NULL: no file */
-    char *unknown;   /* a line for each unknown key, NULL when there is none */
+    char *unknown;   /* a line for each unknown key; NULL: none */
     int n_unknown;
-    char *accepted; /* "a, b, c": known keys that change nothing */
+    char *accepted; /* "a, b, c": known keys without effect */
     char *renamed;  /* "old -> new, ..." */
-    char *comments; /* keys that begin with _ */
+    char *comments; /* keys that begin with _, which are comments */
 };
 
 /* config_names.c */
 const struct zinf_config_key *zinf_config_key_find(const char *path);
 const struct zinf_config_alias *zinf_config_alias_find(const char *path);
 bool zinf_config_section_known(const char *path);
-/* Whether nothing in the section that path lies in changes anything here; and no key that ends in
- * this name. */
+/* Whether no key of the section that path is in has an effect here; and whether no key with this
+ * last name has. */
 bool zinf_config_section_idle(const char *path);
 bool zinf_config_name_idle(const char *name);
-/* The end of the sentence about an unknown key: what was probably meant. False: nobody knows. */
+/* Writes the end of the message about an unknown key, with what was probably meant. False: unknown.
+ */
 bool zinf_config_key_suggest(const char *path, char *out, size_t out_bytes);
 int zinf_config_edit_distance(const char *a, const char *b);
 
-/* config_yaml.c: whether it is YAML, by its name and its lines; and as plain JSON on the heap, each
- * value in its line. */
+/* config_yaml.c: whether a file is YAML, by its name and lines; and its conversion to plain JSON,
+ * which the caller frees. Each value keeps its line. */
 bool zinf_config_is_yaml(const char *text, size_t bytes, const char *what);
 int zinf_config_yaml(const char *text, size_t bytes, const char *what, char **out,
                      size_t *out_bytes);
-/* config_foreign.c: *json, on the heap, becomes DeepSpeed's configuration where it is a file of
- * Accelerate or of gdGPT. quiet: what is left out is not said. */
+/* config_foreign.c: converts *json, on the heap, to DeepSpeed's keys if it is a file of Accelerate
+ * or gdGPT. quiet: does not log what is left out. */
 int zinf_config_foreign(char **json, size_t *bytes, const char *what, bool quiet);
 /* Options of the command that such a file has (zinf_config_job). */
 int zinf_config_job_of(const cJSON *document,
                        int (*take)(void *arg, const char *option, const char *text), void *arg);
 
-/* config_hjson.c: text as plain JSON on the heap, each value in its line. */
+/* config_hjson.c: converts Hjson to plain JSON, which the caller frees. Each value keeps its line.
+ */
 int zinf_config_hjson(const char *text, size_t bytes, const char *what, char **out,
                       size_t *out_bytes);
 
 /* config_value.c */
-/* where ("ds.json:12") opens the message. */
+/* Messages begin with `where`, such as "ds.json:12". */
 int zinf_config_value_parse(const struct zinf_config_key *key, const cJSON *json, const char *where,
                             struct config_value *out);
 int zinf_config_value_store(struct zinf_config *config, const struct zinf_config_key *key,
                             const struct config_value *value);
 int zinf_config_value_default(struct zinf_config *config, const struct zinf_config_key *key);
-/* The present value as JSON text on the heap, NULL without memory. */
+/* The present value as JSON text, which the caller frees; NULL: no memory. */
 char *zinf_config_value_text(const struct zinf_config *config, const struct zinf_config_key *key);
-/* The same for people: sizes in bytes gain a readable form. */
+/* The present value for people: sizes in bytes also in larger units. */
 char *zinf_config_value_shown(const struct zinf_config *config, const struct zinf_config_key *key);
 bool zinf_config_value_is_default(const struct zinf_config_key *key,
                                   const struct config_value *value);
 
-/* config_auto.c: an "auto" that only option could decide, in a configuration that is only shown. */
+/* config_auto.c: handles an "auto" that only `option` could resolve, in a configuration that is
+ * only shown. */
 int zinf_config_leave_open(struct config_loader *loader, struct config_entry *entry,
                            const char *option, const char *otherwise);
 
@@ -202,19 +210,20 @@ struct config_entry *zinf_config_entry(const struct zinf_config *config, const c
 /* Sets state and source; -ENOMEM. */
 int zinf_config_entry_mark(struct config_entry *entry, enum entry_state state, const char *format,
                            ...) ZINF_PRINTF(3, 4);
-/* "ds.json:12: zero_optimization.stage": opens messages. One static buffer per thread. */
+/* "ds.json:12: zero_optimization.stage", to begin a message. One static buffer for each thread. */
 const char *zinf_config_where(const struct zinf_config *config, const char *path);
-/* zinf_log, but for a quiet load. */
+/* zinf_log, unless the load is quiet. */
 void zinf_config_note(const struct config_loader *loader, enum zinf_log_level level,
                       const char *format, ...) ZINF_PRINTF(3, 4);
 /* Appends to a heap string with separator; -ENOMEM. */
 int zinf_config_list_append(char **list, const char *separator, const char *item);
-/* Of its optimizer and scheduler, does this configuration have this parameter? */
+/* Whether the configuration's optimizer or scheduler has this parameter. */
 bool zinf_config_key_applies(const struct zinf_config *config, const struct zinf_config_key *key);
-/* config_print.c: what zinf_config_write writes; freed with cJSON_free. NULL without memory. */
+/* config_print.c: the text that zinf_config_write writes, freed with cJSON_free. NULL: no memory.
+ */
 char *zinf_config_text(const struct zinf_config *config, bool with_sources);
 
-/* The steps of a load, in this order. */
+/* The steps of a load, in order. */
 int zinf_config_read(struct config_loader *loader);          /* config_read.c */
 int zinf_config_apply_context(struct config_loader *loader); /* config_context.c */
 int zinf_config_check_optimizer_type(struct config_loader *loader, const cJSON *type);

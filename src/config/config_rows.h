@@ -1,4 +1,4 @@
-/* config_rows: the ways in which a row of config_table.c is written. */
+/* config_rows: macros for the rows of config_table.c. */
 #ifndef ZINF_CONFIG_ROWS_H
 #define ZINF_CONFIG_ROWS_H
 
@@ -7,7 +7,7 @@
 
 #define AT(field) offsetof(struct zinf_config, field)
 /* clang-format off */
-/* Used keys: path, field, default, range, and what else there is. */
+/* Used keys: path, field, default, range, then other fields. */
 #define BOOL_KEY(path_, field, number_, ...) \
     {.path = path_, .type = KEY_BOOL, .offset = AT(field), .number = number_, __VA_ARGS__},
 #define RANGED_KEY(path_, type_, field, number_, min_, max_, ...) \
@@ -20,21 +20,21 @@
     {.path = path_, .type = type_, .offset = AT(field), .choices = choices_, __VA_ARGS__},
 #define TEXT_KEY(path_, field, ...) \
     {.path = path_, .type = KEY_TEXT, .offset = AT(field), __VA_ARGS__},
-/* Known keys that change nothing here: only their type is checked. */
+/* Known keys without effect: only their type is checked. */
 #define ACCEPT(path_, type_) \
     {.path = path_, .type = type_, .use = KEY_ACCEPTED, .min = -INFINITY, .max = INFINITY},
 #define ACCEPT_AS(path_, type_, why_) \
     {.path = path_, .type = type_, .use = KEY_ACCEPTED, .min = -INFINITY, .max = INFINITY, \
      .why = why_},
 #define BF16_SCALE "bf16 has no loss scale"
-/* Sections that must not be switched on. */
+/* Sections whose "enabled" must not be true. */
 #define REFUSE_ENABLED(path_, why_) \
     {.path = path_, .type = KEY_ANY, .use = KEY_UNSUPPORTED, .by_enabled = true, .why = why_},
-/* Keys that must keep their default, and why. */
+/* Keys that must have their default, and why. */
 #define REFUSE(path_, type_, number_, why_) \
     {.path = path_, .type = type_, .use = KEY_UNSUPPORTED, .number = number_, \
      .min = -INFINITY, .max = INFINITY, .second = number_, .why = why_},
-/* Keys that ask for what a training can do without: a warning, and the way to it. */
+/* Keys that training can do without: a warning, with a remedy. */
 #define WARN(path_, type_, number_, why_) \
     {.path = path_, .type = type_, .use = KEY_UNSUPPORTED, .warns = true, .number = number_, \
      .min = -INFINITY, .max = INFINITY, .second = number_, .why = why_},

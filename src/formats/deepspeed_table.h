@@ -1,8 +1,7 @@
 /*
- * deepspeed_table: the parameters of a checkpoint of DeepSpeed's while they are put together. Each
- * has the pieces of files that its elements are, in their order. Where several ranks share matrices
- * (AutoTP), each rank's files are read into a table of its shards, and the tables are joined.
- * Internal to formats.
+ * deepspeed_table: the parameters of a DeepSpeed checkpoint while they are assembled. Each is a
+ * list of pieces of files, in order. With AutoTP, each rank's files are read into a table of
+ * shards, and the tables are then joined. Internal to formats.
  */
 #ifndef ZINF_DEEPSPEED_TABLE_H
 #define ZINF_DEEPSPEED_TABLE_H
@@ -15,8 +14,8 @@ struct parameter {
     char *name;
     int rank;
     uint64_t shape[ZINF_TENSOR_MAX_RANK], n_elems;
-    uint64_t n_found; /* elements of its pieces */
-    uint64_t padding; /* elements behind it in a group of stages 1 and 2 */
+    uint64_t n_found; /* elements of its pieces so far */
+    uint64_t padding; /* padding elements behind it in a group of stages 1 and 2 */
     enum zinf_file_dtype dtype;
     bool trained;
     struct zinf_tensor_piece *pieces;
@@ -24,30 +23,30 @@ struct parameter {
     struct zinf_tensor_view view;
 };
 struct zinf_deepspeed_table {
-    struct parameter *all; /* in the order of the model's file, which is the optimizer's */
+    struct parameter *all; /* in the order of the model's file, which is also the optimizer's */
     uint64_t n, capacity;
     struct parameter **by_name; /* [n] */
 };
 
-/* The next piece of the parameter. -EINVAL: that is more than its shape has, or of another type.
- * path: of the file, for the message. */
+/* Appends a piece to the parameter. -EINVAL: it has more elements than the shape, or another type.
+ * path: the file, for the message. */
 int deepspeed_add_piece(struct parameter *p, const struct zinf_tensor_piece *piece,
                         enum zinf_file_dtype dtype, const char *path);
 
-/* What a checkpoint says of how parameters are cut: names, in order. All others are cut by rows. */
+/* How AutoTP has cut the parameters: sorted lists of names. All others are cut by rows. */
 struct deepspeed_cuts {
-    char **whole;   /* [n_whole]: each rank has all of it */
-    char **columns; /* [n_columns] */
+    char **whole;   /* [n_whole] not cut: each rank has all of it */
+    char **columns; /* [n_columns] cut by columns */
     size_t n_whole, n_columns;
 };
-/* From universal_checkpoint_info of the pickle. -ENOTSUP: it has none, or a parameter is cut in
- * another way; path names the file. Free cuts in any case. */
+/* Reads the cuts from universal_checkpoint_info of the pickle. -ENOTSUP: there is none, or a
+ * parameter is cut otherwise; path names the file. Free *out even after an error. */
 int deepspeed_read_cuts(struct deepspeed_cuts *out, const struct zinf_pickle *pickle,
                         const char *path);
 void deepspeed_cuts_free(struct deepspeed_cuts *cuts);
 
-/* Tables [n] of the shards, each complete, become the first: whole parameters. -EINVAL: they are
- * not of one model. */
+/* Joins n complete tables of shards into the first, whose parameters are whole then. -EINVAL: they
+ * are not of one model. */
 int deepspeed_join(struct zinf_deepspeed_table *const *tables, uint32_t n,
                    const struct deepspeed_cuts *cuts, const char *folder);
 

@@ -1,13 +1,14 @@
 /*
- * formats: files that others read and write: safetensors (single and sharded), Hugging Face model
- * folders, token files. Knows names, dtypes, shapes and bytes, nothing of models.
+ * formats: files that other programs read and write: safetensors (single and sharded), Hugging
+ * Face model folders, token files. The folder knows names, number types, shapes and bytes, but
+ * nothing of models.
  *
- * Every header is untrusted: lengths, offsets, overlaps, gaps, dtype sizes, duplicate names and
- * counts are checked before anything is believed. Memory stays bounded by the header, never by the
- * data. Writers write to a temporary name, fsync and rename: a file appears whole or not at all.
+ * Every header is untrusted. Lengths, offsets, overlaps, gaps, element sizes, duplicate names and
+ * counts are checked before they are used. Memory is bounded by the size of headers, not of data.
+ * Writers write to a temporary name, fsync and rename, so a file appears whole or not at all.
  *
- * Threads: an object belongs to one thread at a time; reading one reader's tensors from several
- * threads is allowed (pread).
+ * Threads: an object belongs to one thread at a time, except that several threads may read tensors
+ * of one reader (pread). Errors: -errno, with a sentence in zinf_error().
  */
 #ifndef ZINF_FORMATS_H
 #define ZINF_FORMATS_H
@@ -20,7 +21,7 @@ extern "C" {
 
 #define ZINF_TENSOR_MAX_RANK 8
 
-/* dtypes of the file format; only the floating ones convert to zinf_dtype. */
+/* Number types of files. Only F32, BF16 and F16 have a zinf_dtype. */
 enum zinf_file_dtype {
     ZINF_FILE_BOOL,
     ZINF_FILE_U8,
@@ -41,10 +42,10 @@ enum zinf_file_dtype {
 };
 const char *zinf_file_dtype_name(enum zinf_file_dtype dtype); /* "F32", "BF16", ... */
 size_t zinf_file_dtype_bytes(enum zinf_file_dtype dtype);
-/* 0 and *out for F32, BF16, F16; -ENOTSUP otherwise. */
+/* Converts F32, BF16 and F16; -ENOTSUP for others. */
 int zinf_file_dtype_to_dtype(enum zinf_file_dtype dtype, enum zinf_dtype *out);
 enum zinf_file_dtype zinf_file_dtype_from_dtype(enum zinf_dtype dtype);
-/* "[2, 3]" into buffer. */
+/* Writes a shape such as "[2, 3]" to buffer and returns it. */
 const char *zinf_shape_text(char *buffer, size_t bytes, int rank, const uint64_t *shape);
 
 struct zinf_tensor_view;
@@ -56,28 +57,29 @@ struct zinf_tensor_info {
     uint64_t n_elems;
     uint64_t bytes;
     uint32_t file;        /* index of the shard in a folder, 0 for a single file */
-    uint64_t file_offset; /* absolute, of the first byte */
-    /* Where the others are; NULL: they follow it, as in every file but some of PyTorch's. The
-     * reader's. */
+    uint64_t file_offset; /* of the first byte, from the file's beginning */
+    /* Where the elements are; NULL: they follow each other, as in all files except some of
+     * PyTorch's. Owned by the reader. */
     const struct zinf_tensor_view *view;
 };
 
 /* ---- reading ---- */
 
-struct zinf_tensors; /* the tensors of a file, or of all shards of a folder */
-/* path: a .safetensors file, one of torch.save (PyTorch 1.6 or later), a GGUF file (all tensors
- * are read as F32, under llama.cpp's names), or a folder with
- * model.safetensors, model.safetensors.index.json, pytorch_model.bin,
- * pytorch_model.bin.index.json, model.gguf.index.json, model.layers.index.json or a checkpoint of
- * DeepSpeed's; the first of these that is there is read. Of a pickle nothing is run: what is not a
- * dictionary of tensors is refused by name. Tensors of such a file may share bytes. */
+struct zinf_tensors; /* the tensors of a file, or of all files of a folder */
+/* Opens a .safetensors file, a file of torch.save (PyTorch 1.6 or later), a GGUF file (tensors are
+ * read as F32 and have llama.cpp's names), or a folder. Of a folder the first of these is read:
+ * model.safetensors, model.safetensors.index.json, pytorch_model.bin, pytorch_model.bin.index.json,
+ * model.gguf.index.json, model.layers.index.json, a DeepSpeed checkpoint. Pickles are never
+ * executed; anything but a dictionary of tensors is refused by name. Tensors of a pickle may share
+ * bytes. */
 int zinf_tensors_open(struct zinf_tensors **out, const char *path);
 void zinf_tensors_close(struct zinf_tensors *tensors);
 uint64_t zinf_tensors_count(const struct zinf_tensors *tensors);
 const struct zinf_tensor_info *zinf_tensors_at(const struct zinf_tensors *tensors, uint64_t index);
 const struct zinf_tensor_info *zinf_tensors_find(const struct zinf_tensors *tensors,
                                                  const char *name); /* NULL: none */
-/* How a tensor is stored: its dtype's name, or that of GGUF's blocks, and the bytes of that. */
+/* The name of the type in which a tensor is stored (of GGUF its block type), and its bytes in the
+ * file. */
 const char *zinf_tensor_stored(const struct zinf_tensor_info *info, uint64_t *bytes);
 const char *zinf_tensors_file_name(const struct zinf_tensors *tensors, uint32_t file);
 uint32_t zinf_tensors_file_count(const struct zinf_tensors *tensors);
@@ -88,34 +90,35 @@ const char *zinf_tensors_metadata(const struct zinf_tensors *tensors, const char
 /* Reads elements [first, first + n) of a tensor as stored. */
 int zinf_tensors_read(const struct zinf_tensors *tensors, const struct zinf_tensor_info *info,
                       uint64_t first, uint64_t n, void *out);
-/* The same converted to fp32 (F32, BF16, F16, F64 only). */
+/* The same, converted to fp32 from F32, BF16, F16 or F64. */
 int zinf_tensors_read_f32(const struct zinf_tensors *tensors, const struct zinf_tensor_info *info,
                           uint64_t first, uint64_t n, float *out);
 
-/* All names, types and shapes as one number. */
+/* A hash of all names, types and shapes. */
 uint64_t zinf_tensors_layout(const struct zinf_tensors *tensors);
-/* From now on what is read is summed, while one thread alone reads. */
+/* From now on the bytes that are read are also summed (zinf_tensors_sum). Only one thread may read
+ * meanwhile. */
 int zinf_tensors_sum_begin(struct zinf_tensors *tensors);
-/* Of all bytes of the tensors in a file, whose order and places do not count: what was not read
- * yet, or not in order, is read. */
+/* A checksum of all tensors of a file that does not depend on their order and places. Reads those
+ * that were not read, or not in order. */
 int zinf_tensors_sum(struct zinf_tensors *tensors, uint32_t file, uint64_t *out);
 
-/* ---- checkpoints of DeepSpeed's, in any of its stages ---- */
+/* ---- DeepSpeed checkpoints, of any stage ---- */
 
 enum zinf_training_part {
-    ZINF_TRAINING_MASTER, /* fp32; what is not trained as it is */
+    ZINF_TRAINING_MASTER, /* fp32 masters; of parameters without one, the parameters */
     ZINF_TRAINING_MOMENT1,
     ZINF_TRAINING_MOMENT2,
     ZINF_TRAINING_PARTS,
 };
 struct zinf_training_state {
-    uint64_t step, n_skipped; /* steps taken, and of these without an update */
-    uint64_t n_samples;       /* sequences that they saw */
+    uint64_t step, n_skipped; /* steps taken, and how many of them had no update */
+    uint64_t n_samples;       /* sequences seen in those steps */
     uint32_t world;
     bool optimized; /* there are moments */
 };
-/* One array of a checkpoint: folder is DeepSpeed's tag, or the one above with "latest". -ENODATA
- * without a message: it is none of DeepSpeed's. */
+/* Opens one array of a checkpoint. folder: DeepSpeed's tag folder, or its parent with a file
+ * "latest". -ENODATA without a message: it is no DeepSpeed checkpoint. */
 int zinf_tensors_open_training(struct zinf_tensors **out, const char *folder,
                                enum zinf_training_part part);
 int zinf_training_state_read(struct zinf_training_state *out, const char *folder);
@@ -123,7 +126,7 @@ int zinf_training_state_read(struct zinf_training_state *out, const char *folder
 /* ---- writing: declare all tensors first, then stream the data in the same order ---- */
 
 struct zinf_tensors_writer;
-#define ZINF_TENSORS_WRITER_BYTES (4u << 20) /* what a writer holds beside its table of tensors */
+#define ZINF_TENSORS_WRITER_BYTES (4u << 20) /* memory of a writer beside its table of tensors */
 struct zinf_tensors_writer_options {
     const char *path; /* a folder (sharded as model-0000i-of-0000n) or a .safetensors file */
     bool single_file; /* path is the file */
@@ -133,57 +136,59 @@ int zinf_tensors_writer_create(struct zinf_tensors_writer **out,
                                const struct zinf_tensors_writer_options *options);
 int zinf_tensors_writer_declare(struct zinf_tensors_writer *writer, const char *name,
                                 enum zinf_file_dtype dtype, int rank, const uint64_t *shape);
-/* After the last declare: writes the header(s). */
+/* Call it after the last declaration. Writes the headers. */
 int zinf_tensors_writer_begin(struct zinf_tensors_writer *writer);
-/* Appends bytes of the tensors in the order of declaration; calls may cut anywhere. Data is
- * written with bounded memory and does not stay in the page cache. */
+/* Appends bytes of the tensors in the order of declaration, in portions of any size. Memory is
+ * bounded, and the data do not stay in the page cache. */
 int zinf_tensors_writer_append(struct zinf_tensors_writer *writer, const void *data,
                                uint64_t bytes);
-/* Checks that every byte was given, fsyncs, renames, writes the index file. */
+/* Checks that all bytes were given, fsyncs, renames, and writes the index file. */
 int zinf_tensors_writer_finish(struct zinf_tensors_writer *writer);
-/* After finish: file i of those with tensors (not the index), as it was handed to the drive; false
- * behind the last. name is the writer's. */
+/* After finish: describes file i that has tensors, as it was written; false: there are no more.
+ * name is owned by the writer. */
 struct zinf_written_file {
-    const char *name; /* without folder */
+    const char *name; /* without the folder */
     uint64_t bytes, xxh3;
 };
 bool zinf_tensors_writer_file(const struct zinf_tensors_writer *writer, uint32_t i,
                               struct zinf_written_file *out);
-/* Frees; before finish it removes what was written. NULL is allowed. */
+/* Frees the writer; before finish it also removes what was written. NULL is allowed. */
 void zinf_tensors_writer_destroy(struct zinf_tensors_writer *writer);
 
-/* ---- GGUF: files of llama.cpp's ----
+/*
+ * ---- GGUF: files of llama.cpp ----
  *
- * Keys with values, then tensors; version 3, little endian. A writer takes all keys and
- * declarations first, then the numbers of the tensors in the order in which they were declared, in
- * fp32, and stores them as each was declared: in blocks of 32 that have a scale of their own, or in
- * a number type. Memory is a block of a few MiB beside keys and declarations. What could not be
- * kept for want of memory zinf_gguf_begin tells. One thread. */
+ * A file has keys with values, then tensors (version 3, little endian). A writer takes all keys
+ * and declarations first, then the fp32 numbers of the tensors in the order of declaration. It
+ * stores each in its declared form: blocks with a scale each, or a number type. It needs a few MiB
+ * beside keys and declarations. If memory for a key was missing, zinf_gguf_begin returns the
+ * error. One thread.
+ */
 
-/* How numbers are stored; the values are the format's. */
+/* How numbers are stored. The values are those of the format. */
 enum zinf_gguf_form {
     ZINF_GGUF_F32 = 0,
     ZINF_GGUF_F16 = 1,
     ZINF_GGUF_Q4_0 = 2,
     ZINF_GGUF_Q8_0 = 8,
-    ZINF_GGUF_Q4_K = 12, /* blocks of 256, as Q6_K */
+    ZINF_GGUF_Q4_K = 12, /* blocks of 256 numbers, as Q6_K */
     ZINF_GGUF_Q6_K = 14,
     ZINF_GGUF_BF16 = 30,
 };
-#define ZINF_GGUF_BLOCK 32 /* of Q4_0 and Q8_0; a row of such a tensor is a multiple */
-/* "q8_0"; -EINVAL with the names that there are. */
+#define ZINF_GGUF_BLOCK 32 /* numbers of a block of Q4_0 and Q8_0; rows must be multiples of it */
+/* Parses a name such as "q8_0". -EINVAL: the message lists the names. */
 int zinf_gguf_form_parse(const char *name, enum zinf_gguf_form *out);
 uint64_t zinf_gguf_block_elems(enum zinf_gguf_form form);
-uint64_t zinf_gguf_bytes(enum zinf_gguf_form form, uint64_t n); /* n: whole blocks */
-const char *zinf_gguf_form_name(enum zinf_gguf_form form);      /* "Q8_0", as ggml has it */
+uint64_t zinf_gguf_bytes(enum zinf_gguf_form form, uint64_t n); /* n: a multiple of the block */
+const char *zinf_gguf_form_name(enum zinf_gguf_form form);      /* ggml's name, such as "Q8_0" */
 bool zinf_gguf_form_known(uint32_t form);
-/* n: whole blocks, as everywhere; stored need not be aligned. */
+/* Convert n numbers, a multiple of the block. stored may have any alignment. */
 void zinf_gguf_unpack(enum zinf_gguf_form form, const void *stored, uint64_t n, float *out);
 void zinf_gguf_pack(enum zinf_gguf_form form, const float *values, uint64_t n, void *out);
 
 struct zinf_gguf_writer;
 int zinf_gguf_writer_create(struct zinf_gguf_writer **out, const char *path);
-/* Removes what was written, unless it was finished. NULL is allowed. */
+/* Frees the writer, and removes the file unless it was finished. NULL is allowed. */
 void zinf_gguf_writer_destroy(struct zinf_gguf_writer *writer);
 
 void zinf_gguf_text(struct zinf_gguf_writer *writer, const char *key, const char *text);
@@ -196,63 +201,62 @@ void zinf_gguf_f32s(struct zinf_gguf_writer *writer, const char *key, const floa
                     uint64_t n);
 void zinf_gguf_i32s(struct zinf_gguf_writer *writer, const char *key, const int32_t *values,
                     uint64_t n);
-/* shape: the last dimension is that of a row. */
+/* Declares a tensor; the last dimension of shape is that of a row. */
 int zinf_gguf_declare(struct zinf_gguf_writer *writer, const char *name, enum zinf_gguf_form form,
                       int rank, const uint64_t *shape);
 int zinf_gguf_begin(struct zinf_gguf_writer *writer);
-/* Of the tensors in the order of their declarations; each call has whole blocks of one tensor. */
+/* Appends numbers of the tensors in the order of declaration; each call has whole blocks of one
+ * tensor. */
 int zinf_gguf_append(struct zinf_gguf_writer *writer, const float *values, uint64_t n);
-/* Checks that every number was given, and publishes the file. */
+/* Checks that all numbers were given, and renames the file to its path. */
 int zinf_gguf_finish(struct zinf_gguf_writer *writer);
 
-bool zinf_gguf_is(const uint8_t first[8]); /* by the first bytes of a file */
-/* The keys of a file; cJSON_Delete. */
+bool zinf_gguf_is(const uint8_t first[8]); /* by a file's first bytes */
+/* Reads the keys of a file; free with cJSON_Delete. */
 struct cJSON;
 int zinf_gguf_read_keys(struct cJSON **out, const char *path);
 
-/* The file, in a folder that has no weights of its own, that says which tensor of a GGUF file is
- * which of the model's: {"file": PATH, "weight_map": {OURS: {"tensor": THEIRS, "order": ORDER,
- * "head_rows": N, "add": X}}}; order, head_rows and add may be missing. */
+/* Name of a file that a model folder without weights may have. It maps the model's tensors to those
+ * of a GGUF file: {"file": PATH, "weight_map": {OURS: {"tensor": THEIRS, "order": ORDER,
+ * "head_rows": N, "add": X}}}; order, head_rows and add are optional. */
 #define ZINF_GGUF_INDEX "model.gguf.index.json"
 
 /* ---- layers of a pipeline ---- */
 
-/* The file, in a folder that has no weights of its own, that says what the tensors of a pipeline's
- * files (DeepSpeed's layer_NN-model_states.pt, in each of which names begin anew) are called in the
- * model: {"folder": PATH, "weight_map": {FILE: {THEIRS: OURS}}}. Tensors without a name are left
- * out. */
+/* Name of a file that a model folder without weights may have. It maps tensors of a pipeline's
+ * files (DeepSpeed's layer_NN-model_states.pt, each with names of its own) to the model's:
+ * {"folder": PATH, "weight_map": {FILE: {THEIRS: OURS}}}. Other tensors are left out. */
 #define ZINF_LAYERS_INDEX "model.layers.index.json"
-/* How many such files the folder has, numbered from 0 on; 0: none. -EINVAL: a number is missing.
- * -ENOTSUP: their matrices are shared by several ranks. */
+/* Number of such files in a folder, which are numbered from 0. -EINVAL: a number is missing;
+ * -ENOTSUP: several ranks share their matrices. */
 int64_t zinf_layers_count(const char *folder);
-/* The name of a file of those, from 0 on, into buffer (returned). */
+/* Writes the name of one of those files to buffer and returns it. */
 const char *zinf_layers_file(const char *folder, int64_t number, char *buffer, size_t bytes);
 
 /* ---- folders ---- */
 
 enum zinf_companions {
     ZINF_COMPANIONS_ALL,
-    ZINF_COMPANIONS_TOKENIZER, /* the files of the tokenizer and its chat template alone */
+    ZINF_COMPANIONS_TOKENIZER, /* only the tokenizer's files and its chat template */
 };
-/* Copies what belongs beside the weights from one model folder to another: files of the tokenizer,
- * code (*.py), generation_config.json, licences. By name, of the folder itself; a link that leads
- * out of it (but for the hub's own cache) and what is larger than 256 MiB are left out with a
- * warning. */
+/* Copies the files that belong beside the weights from one model folder to another, by name:
+ * tokenizer, code (*.py), generation_config.json, licences. A link out of the folder (except into
+ * the hub's cache) and a file above 256 MiB are left out with a warning. */
 int zinf_folder_copy_companions(const char *from, const char *to, enum zinf_companions which);
 
-/* Each of those files that is there, by name. A failure of see ends it. */
+/* Calls see with the name of each of those files that exists. A result other than 0 ends it. */
 int zinf_folder_companions(const char *folder, enum zinf_companions which,
                            int (*see)(void *arg, const char *path, const char *name), void *arg);
-/* Whether a new model or adapter may be written there: -EEXIST where the folder holds a model, an
- * adapter or a training, of which something would be replaced. It need not be there. */
+/* Whether a new model or adapter may be written to a folder, which need not exist. -EEXIST: it
+ * holds a model, an adapter or a training, part of which would be replaced. */
 int zinf_folder_check_new(const char *option, const char *folder);
 
 /* ---- token files ---- */
 
 enum zinf_token_format {
-    ZINF_TOKENS_LLMC,    /* llm.c .bin: 256 int32 header, magic 20240520, version 1; uint16 tokens
-                            (version 7 / magic 20240801: uint32) */
-    ZINF_TOKENS_RAW_U16, /* .bin without that magic */
+    /* llm.c's .bin: 256 int32 of header with magic 20240520 and version 1, then uint16 tokens */
+    ZINF_TOKENS_LLMC,
+    ZINF_TOKENS_RAW_U16, /* .bin without that magic: uint16 tokens */
     ZINF_TOKENS_NPY,     /* one-dimensional integer array, little endian, C order */
 };
 struct zinf_token_file;

@@ -15,10 +15,10 @@ struct zinf_npy_header {
 };
 
 bool zinf_npy_has_magic(const void *first, uint64_t bytes);
-/* Where the dictionary lies, from the first ZINF_NPY_PREAMBLE_BYTES of a file. */
+/* Finds the header's dictionary from the first ZINF_NPY_PREAMBLE_BYTES of a file. */
 int zinf_npy_preamble(const char *what, const void *first, uint64_t file_bytes, uint64_t *offset,
                       uint64_t *bytes);
-/* The dictionary {'descr': '<u2', 'fortran_order': False, 'shape': (N,), }. */
+/* Parses the dictionary, such as {'descr': '<u2', 'fortran_order': False, 'shape': (N,), }. */
 int zinf_npy_header_parse(struct zinf_npy_header *out, const char *what, const char *text,
                           uint64_t bytes);
 

@@ -1,10 +1,10 @@
 /*
- * safetensors: the header of one file, checked. Internal to formats: the reader parses files with
- * it, the writer proves its own headers with it, the fuzzer feeds it images in memory.
+ * safetensors: parses and checks the header of one file. Internal to formats. The reader parses
+ * files with it, the writer checks its own headers, and the fuzzer gives it images in memory.
  *
- * A file is: header length n (u64, little endian), n bytes of JSON, the data. A parsed header
- * promises: names are unique, 1 to ZINF_TENSOR_MAX_NAME bytes of UTF-8 without control characters;
- * shapes, dtypes and bytes agree; the tensors tile the data from its first byte to its last.
+ * A file is the header's length n (u64, little endian), n bytes of JSON, and the data. In a parsed
+ * header names are unique, 1 to ZINF_TENSOR_MAX_NAME bytes of UTF-8 without control characters;
+ * shapes, types and bytes agree; and the tensors cover the data without gaps or overlaps.
  */
 #ifndef ZINF_SAFETENSORS_H
 #define ZINF_SAFETENSORS_H
@@ -24,10 +24,10 @@ struct zinf_safetensors {
     cJSON *metadata; /* object of strings, or NULL */
 };
 
-/* The header's length from the first 8 bytes of a file of file_bytes; what names it in messages. */
+/* The header's length, from the first 8 bytes of a file; what names the file in messages. */
 int zinf_safetensors_length(const char *what, const void *first, uint64_t file_bytes,
                             uint64_t *json_bytes);
-/* Parses and checks the JSON; out is for zinf_safetensors_fini after success only. */
+/* Parses and checks the JSON. Call zinf_safetensors_fini only after success. */
 int zinf_safetensors_init(struct zinf_safetensors *out, const char *what, const char *json,
                           uint64_t json_bytes, uint64_t file_bytes);
 /* The same for a whole file in memory. */
@@ -35,7 +35,8 @@ int zinf_safetensors_init_image(struct zinf_safetensors *out, const char *what, 
                                 uint64_t bytes);
 void zinf_safetensors_fini(struct zinf_safetensors *header);
 
-/* Whether the name keeps the promise above; its UTF-8 is the JSON reader's to check. */
+/* Whether a name has the length and characters described above. Its UTF-8 is checked by the JSON
+ * reader. */
 bool zinf_tensor_name_valid(const char *name);
 /* Sets n_elems and bytes from dtype and shape; false on overflow. */
 bool zinf_tensor_size(struct zinf_tensor_info *info);

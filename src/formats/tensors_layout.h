@@ -1,6 +1,6 @@
 /*
- * tensors_layout: from declared tensors to shards: who lies where, the bytes of each header, the
- * text of the index. Internal to formats; no I/O.
+ * tensors_layout: distributes declared tensors over files: their places, the bytes of each header,
+ * the text of the index. Internal to formats; no I/O.
  */
 #ifndef ZINF_TENSORS_LAYOUT_H
 #define ZINF_TENSORS_LAYOUT_H
@@ -9,8 +9,8 @@
 
 struct zinf_tensors_shard {
     char name[48];
-    uint64_t first, end; /* tensors [first, end) of the declaration */
-    char *header;        /* length, JSON, padding: what the file begins with */
+    uint64_t first, end; /* range of the declarations */
+    char *header;        /* the file's beginning: length, JSON, padding */
     uint64_t header_bytes;
     uint64_t file_bytes;
 };
@@ -21,9 +21,9 @@ struct zinf_tensors_layout {
     uint64_t total_bytes; /* of all tensors */
 };
 
-/* Sets file and file_offset of every tensor. A shard takes tensors in the order of declaration
- * until the next would exceed max_shard_bytes; within it wider elements come first, so that each
- * tensor is aligned to its elements. Refuses names declared twice, and names that are not UTF-8. */
+/* Sets file and file_offset of every tensor. A file takes tensors in the order of declaration until
+ * the next would exceed max_shard_bytes. Within a file wider elements come first, so that each
+ * tensor is aligned to its elements. -EINVAL: a name is declared twice or is not UTF-8. */
 int zinf_tensors_layout_init(struct zinf_tensors_layout *out, struct zinf_tensor_info *list,
                              uint64_t count, uint64_t max_shard_bytes);
 void zinf_tensors_layout_fini(struct zinf_tensors_layout *layout);

@@ -1,9 +1,10 @@
 /*
  * text: from text to token ids and back, and from files of text or tokens to training windows.
- * Stands on base alone; token files come in through a reader that the caller supplies.
+ * Token files are read by a reader that the caller supplies.
  *
- * Threads: a tokenizer is read-only after it was opened and may be shared, but each encode uses
- * scratch of its own. Windows of an open data set may be asked for by several threads at once.
+ * Threads: a tokenizer is read-only once opened and may be shared; each encoding has memory of its
+ * own. Several threads may ask an open data set for windows at once. Errors: -errno, with a
+ * sentence in zinf_error().
  */
 #ifndef ZINF_TEXT_H
 #define ZINF_TEXT_H
@@ -28,7 +29,7 @@ struct zinf_tokenizer;
  * (-ENOTSUP), what is damaged with -EINVAL: opening checks, among others, that every merge's parts
  * and result are in the vocabulary. */
 int zinf_tokenizer_open(struct zinf_tokenizer **out, const char *folder);
-/* From the text of a tokenizer.json; what names it in messages. */
+/* Opens the text of a tokenizer.json; what names it in messages. */
 int zinf_tokenizer_from_json(struct zinf_tokenizer **out, const char *json, size_t bytes,
                              const char *what);
 int zinf_tokenizer_bytes(struct zinf_tokenizer **out); /* the byte-level default */
@@ -39,7 +40,7 @@ void zinf_tokenizer_close(struct zinf_tokenizer *tokenizer);
 const char *zinf_tokenizer_kind(const struct zinf_tokenizer *tokenizer);
 uint32_t zinf_tokenizer_vocab(const struct zinf_tokenizer *tokenizer);      /* largest id + 1 */
 int32_t zinf_tokenizer_end_of_text(const struct zinf_tokenizer *tokenizer); /* -1: none */
-/* A number that changes whenever the token ids of some text could change (for caches). */
+/* A hash that changes whenever the ids of some text could change, for caches. */
 uint64_t zinf_tokenizer_fingerprint(const struct zinf_tokenizer *tokenizer);
 
 struct zinf_tokens {
@@ -52,30 +53,30 @@ void zinf_tokens_free(struct zinf_tokens *tokens);
  * text become their ids, as in Hugging Face's encode(add_special_tokens=False). */
 int zinf_tokenizer_encode(const struct zinf_tokenizer *tokenizer, const char *text, size_t bytes,
                           struct zinf_tokens *tokens);
-/* Appends to out the ids that a model is fed: first, and second unless NULL, with the special
- * tokens that the tokenizer puts around them, as Hugging Face's encode(add_special_tokens=True).
- * types unless NULL gets as many token type ids. */
+/* Appends to out the ids that a model is given: first, then second unless NULL, with special tokens
+ * as by Hugging Face's encode(add_special_tokens=True). types, unless NULL, receives the token type
+ * ids. */
 int zinf_tokenizer_frame(const struct zinf_tokenizer *tokenizer, const struct zinf_tokens *first,
                          const struct zinf_tokens *second, struct zinf_tokens *out,
                          struct zinf_tokens *types);
-/* The same; texts unless NULL gets for each id the text that it is of, 0 or 1, or -1 where the
- * tokenizer put it there. */
+/* The same; texts, unless NULL, receives for each id the text that it comes from, 0 or 1, or -1 for
+ * a special token. */
 int zinf_tokenizer_frame_told(const struct zinf_tokenizer *tokenizer,
                               const struct zinf_tokens *first, const struct zinf_tokens *second,
                               struct zinf_tokens *ids, struct zinf_tokens *types,
                               struct zinf_tokens *texts);
-/* How many ids that puts in front of one text, and how many behind it. */
+/* The number of special tokens before one text, and behind it. */
 void zinf_tokenizer_sides(const struct zinf_tokenizer *tokenizer, uint32_t *front,
                           uint32_t *behind);
-/* Heap string, NUL-terminated, of *bytes bytes; invalid UTF-8 becomes U+FFFD. Caller frees. Tokens
- * of some kinds look at their neighbours (a space at the very beginning goes): whoever decodes a
- * growing row decodes the whole and compares. */
+/* Decodes ids to a NUL-terminated string of *bytes bytes, which the caller frees; invalid UTF-8
+ * becomes U+FFFD. Some tokenizers look at neighbouring tokens (a space at the very beginning is
+ * dropped), so a growing text must be decoded as a whole. */
 int zinf_tokenizer_decode(const struct zinf_tokenizer *tokenizer, const int32_t *ids, size_t count,
                           char **text, size_t *bytes);
 
 /* ---- data set ---- */
 
-/* Reader of a token file (formats/ has one); read returns 0 or -errno. */
+/* A reader of a token file (formats/ has one); read returns 0 or -errno. */
 struct zinf_token_source {
     uint64_t count;
     int (*read)(void *handle, uint64_t first, uint64_t n, int32_t *out);
@@ -85,130 +86,130 @@ struct zinf_token_source {
 
 struct zinf_dataset;
 struct zinf_dataset_options {
-    /* Each is told by its first bytes, and by its name where those leave it open: .jsonl, .ndjson,
-     * .json, .csv, .tsv, token files, else text; gzip and zstd of text are unpacked. "-" is
-     * standard input. */
+    /* Files. Their kind is told by the first bytes, and by the name where these leave it open:
+     * .jsonl, .ndjson, .json, .csv, .tsv, token files, else text. Text may be compressed by gzip or
+     * zstd. "-" is standard input. */
     const char *const *files;
     int n_files;
     const char *text_column; /* field or column that is the text; NULL: "text" */
-    bool skip_bad_rows;      /* documents of JSON that cannot be read are left out */
+    bool skip_bad_rows;      /* leave out JSON documents that cannot be read */
     const struct zinf_tokenizer *tokenizer;
-    const char *why_no_tokenizer; /* the end of the message where there is none, or NULL */
+    const char *why_no_tokenizer; /* end of the message if there is no tokenizer, or NULL */
     /* Opens token files (.bin, .npy); NULL: they are refused. */
     int (*open_token_file)(const char *path, struct zinf_token_source *out);
-    const char *cache_folder; /* where token caches are kept; NULL: a private temporary file */
+    const char *cache_folder; /* folder of token caches; NULL: a private temporary file */
     uint32_t seq_len;         /* T */
     uint32_t vocab;           /* ids at or above this are an error naming file, position and id */
     bool shuffle;
     uint64_t seed;
-    /* Windows have seq_len tokens of the stream within the frame that the tokenizer gives to one
-     * text, and are masked; NULL: they are tokens alone, and the targets those that follow. */
+    /* If set, windows have seq_len tokens of the stream with the special tokens of one text around
+     * them, and are masked. NULL: windows are tokens alone, and targets the next tokens. */
     const struct zinf_masking *masking;
 };
-/* Tokenises text, JSON and tables once into a cache file keyed by file size, time, column and
- * tokenizer. Documents of JSON and tables are joined with the end-of-text token. Errors name the
- * file: missing, empty, shorter than one window, no text but Parquet and the like (with the command
- * that converts it), not JSON (line), no such field, id outside the vocabulary. */
+/* Opens a data set. Text, JSON and tables are tokenised once into a cache file, whose key has the
+ * file's size, time and column and the tokenizer. Documents are joined with the end-of-text token.
+ * Errors name the file: missing, empty, shorter than one window, a format such as Parquet (with a
+ * command that converts it), not JSON (line), no such field, id outside the vocabulary. */
 int zinf_dataset_open(struct zinf_dataset **out, const struct zinf_dataset_options *options);
 void zinf_dataset_close(struct zinf_dataset *dataset);
 uint64_t zinf_dataset_n_tokens(const struct zinf_dataset *dataset);
 uint64_t zinf_dataset_n_windows(const struct zinf_dataset *dataset); /* (n_tokens - 1) / T */
-/* Tokens of a stream that a window has, without a frame. */
+/* Tokens of the stream in a window, without special tokens. */
 uint32_t zinf_dataset_window_tokens(const struct zinf_dataset *dataset);
 /* Window i of the stream: inputs t[iT .. iT+T-1], targets t[iT+1 .. iT+T]. position counts windows
  * since the start of training; epoch = position / n_windows; within an epoch the windows come in
  * an order keyed by (seed, epoch), or in file order without shuffle. Any position, any time. */
 int zinf_dataset_window(struct zinf_dataset *dataset, uint64_t position, int32_t *inputs,
                         int32_t *targets);
-/* Whether windows are rows of a stream as they are, without a mask, so that parts of them can be
- * read. zinf_dataset_rows: n rows of such a window, from `first` on. Any thread. */
+/* Whether windows are consecutive rows of a stream, unmasked, so that parts of them can be read.
+ * zinf_dataset_rows reads n rows of such a window from `first` on. Any thread. */
 bool zinf_dataset_reads_rows(const struct zinf_dataset *dataset);
 int zinf_dataset_rows(struct zinf_dataset *dataset, uint64_t position, uint64_t first, uint64_t n,
                       int32_t *inputs, int32_t *targets);
-/* Where a window goes, each array of a sequence's length; NULL: not wanted. */
+/* The arrays of a window, of the sequence length; NULL: not wanted. */
 struct zinf_window {
-    int32_t *ids, *targets; /* targets: the id after, where it counts for the loss; else -1 */
-    int32_t *positions;     /* from 0 in each document */
-    int32_t *segments;      /* number of the document from 1; 0: padding */
+    int32_t *ids, *targets; /* targets: the next id where it counts for the loss, else -1 */
+    int32_t *positions;     /* from 0 on in each document */
+    int32_t *segments;      /* number of the document, from 1; 0: padding */
     int32_t *token_types;
     int32_t *source_ids, *source_segments; /* [source_len] */
-    int32_t *label;                        /* one */
-    float *reference;                      /* one: zinf_samples_set_references */
-    /* Of samples: so many rows of the window are wanted, and of its source; 0: all. */
+    int32_t *label;                        /* one number */
+    float *reference;                      /* one number, see zinf_samples_set_references */
+    /* Number of rows of the window that are wanted, and of its source; 0: all. For samples only. */
     uint32_t length, source_length;
 };
-/* The same for every kind of data set: a stream's window is one document without padding. */
+/* Fills a window of any kind of data set. A stream's window is one document without padding. */
 int zinf_dataset_fill(struct zinf_dataset *dataset, uint64_t position,
                       const struct zinf_window *window);
-/* Reads ids [first, first + n) of the whole stream, unshuffled; -ENOTSUP: it is none. */
+/* Reads ids [first, first + n) of the stream, unshuffled. -ENOTSUP: the data set is no stream. */
 int zinf_dataset_read(struct zinf_dataset *dataset, uint64_t first, uint64_t n, int32_t *out);
 
-/* Several data sets as one, each a *part* with a weight. Position p of the whole is a window of one
- * part, and which one follows from p and the weights alone: of any two parts, the one that is
- * further behind its share comes next. A part's own windows come in its own order, epoch after
- * epoch of its own; an epoch of the whole has as many windows as the parts have together. Weights
- * stand to each other as integers whose sum is at most 65,536, and exactly where they can. */
-#define ZINF_MOST_SET_NAME 64 /* bytes of a part's name, with its NUL */
+/* Several data sets as one, each a *part* with a weight. The part of window p follows from p and
+ * the weights alone: of two parts, the one further behind its share comes next. A part's windows
+ * come in its own order and epochs. An epoch of the whole has as many windows as the parts
+ * together. Weights are represented as integers whose sum is at most 65,536, exactly where
+ * possible. */
+#define ZINF_MOST_SET_NAME 64 /* bytes of a name, with its NUL */
 struct zinf_dataset_part {
-    const char *name;          /* what its figures are called by, copied; NULL: nothing */
+    const char *name;          /* name for its figures, copied; NULL: none */
     double weight;             /* above 0 */
-    struct zinf_dataset *data; /* no mixture itself */
+    struct zinf_dataset *data; /* must not be a mixture */
 };
-/* Owns the parts' data then, even where it fails. together: windows that follow each other in a
- * part and stay so, 2 where samples come in pairs. -EINVAL: a weight is none, or a name too long.
+/* Takes over the parts' data, even if it fails. together: number of consecutive windows of a part
+ * that stay together, such as 2 for pairs. -EINVAL: a weight is not above 0, or a name is too long.
  */
 int zinf_dataset_mix(struct zinf_dataset **out, const struct zinf_dataset_part *parts, uint32_t n,
                      uint32_t together);
-/* A data set that was not made so is the one part of itself. */
+/* Parts of a mixture. Any other data set has itself as its one part. */
 uint32_t zinf_dataset_n_parts(const struct zinf_dataset *dataset);
 struct zinf_dataset *zinf_dataset_part(struct zinf_dataset *dataset, uint32_t index);
 const char *zinf_dataset_part_name(const struct zinf_dataset *dataset,
                                    uint32_t index); /* or NULL */
-/* Of all windows, in the long run. */
+/* The part's share of all windows in the long run. */
 double zinf_dataset_part_share(const struct zinf_dataset *dataset, uint32_t index);
 
-/* ---- data that come as they are needed ---- */
+/* ---- data that are read while they are needed ---- */
 
-/* Windows of rows that are read as a training needs them (samples/flow.h). It has no number of
- * windows (UINT64_MAX); windows are asked for in rising order, and those of the last two steps are
- * kept. */
+/* Whether the data set is a flow: windows of rows that are read while a training needs them
+ * (samples/flow.h). It has no number of windows (UINT64_MAX). Windows must be asked for in rising
+ * order; those of the last two steps are kept. */
 bool zinf_dataset_flows(const struct zinf_dataset *dataset);
-/* A place from which windows can be made again: `first` is the number of the first of them, which
- * begins with this row of this pass over the rows, after so many tokens of it. */
+/* A place from which windows can be made again: window `first` begins with this row of this pass
+ * over the rows, behind some tokens of it. */
 struct zinf_flow_mark {
     uint64_t first;
     uint64_t pass, row, token;
-    bool joined; /* there was text in front of that row */
+    bool joined; /* there was text before that row */
 };
-/* Before the first window is asked for. Without a call of it: from the first row on. */
+/* Sets where the rows begin; only before the first window. Otherwise they begin with the first row.
+ */
 void zinf_dataset_go_on(struct zinf_dataset *dataset, const struct zinf_flow_mark *mark);
-/* From where the window at a position, the next one that a training takes, can be made again.
- * Zeros: all windows are there at any time. */
+/* A place from which the window at a position, the next one of the training, can be made again.
+ * Zeros: the data set is no flow. */
 struct zinf_flow_mark zinf_dataset_mark(struct zinf_dataset *dataset, uint64_t position);
-/* 1: there are windows up to position end; 0: there are not so many, since the rows have ended;
- * -EAGAIN: the rows have not come within about so long. *sum is of what the windows are made of:
- * ranks that are given the same rows have the same. */
+/* Whether the windows before position end exist. 1: yes; 0: the rows end before; -EAGAIN: the rows
+ * have not arrived within about wait_ns. *sum is a hash of what the windows are made of, which is
+ * the same for ranks that are given the same rows. */
 int zinf_dataset_reaches(struct zinf_dataset *dataset, uint64_t end, uint64_t wait_ns,
                          uint64_t *sum);
-/* No more rows are asked for. */
+/* Ends requests for rows. */
 void zinf_dataset_stop(struct zinf_dataset *dataset);
 
-/* What windows are made of: the files in their order, each with a sum of all its tokens, marks and
- * labels, and one of what decides how these become windows, and in which order. */
+/* What windows are made of: the files in order, each with a hash of its tokens, marks and labels,
+ * and a hash of what decides how windows are made and ordered. */
 struct zinf_lines;
 struct zinf_data_file {
     const char *path;
-    uint64_t count, sum;            /* count: numbers that are summed */
-    const struct zinf_lines *lines; /* lines.h, borrowed; NULL: a file of tokens */
+    uint64_t count, sum;            /* count: how many numbers are hashed */
+    const struct zinf_lines *lines; /* lines.h, borrowed; NULL: a token file */
 };
 uint32_t zinf_dataset_n_files(const struct zinf_dataset *dataset);
-/* Token files are read whole for it. */
+/* Reads token files whole. */
 int zinf_dataset_file(const struct zinf_dataset *dataset, uint32_t index,
                       struct zinf_data_file *out);
 uint64_t zinf_dataset_order(const struct zinf_dataset *dataset);
 
-/* Reads a token cache and compares it with its checksums. -EBADMSG: it is damaged; -EINVAL: it is
- * none. */
+/* Reads a token cache and checks it. -EBADMSG: it is damaged; -EINVAL: it is no token cache. */
 int zinf_token_cache_verify(const char *path);
 
 #ifdef __cplusplus

@@ -53,7 +53,7 @@ program_tests += tests/train/train_expert_adapters_test
 
 program_tests += tests/train/plan_test tests/train/ceilings_test tests/train/way_test tests/train/itinerary_test
 
-program_tests += tests/train/calibrate_test
+program_tests += tests/train/calibrate_test tests/train/agree_test
 
 CHECKPOINT_TESTS = tests/train/checkpoint_test tests/train/checkpoint_output_test tests/train/checkpoint_refused_test
 program_tests += $(CHECKPOINT_TESTS) tests/train/durable_test

@@ -53,7 +53,6 @@ struct zinf_trainer {
     const void **lent;                     /* [ranks]: memory that ranks lend for these copies */
     struct zinf_queue *adds;          /* additions of the lane NET on the GPU; NULL: it has none */
     struct zinf_event *sum_events[4]; /* between pull and adds */
-    struct zinf_link *link;           /* what it gathers by on the GPUs; NULL: it does not */
     uint64_t *slice_bytes;            /* [ranks]: sizes of slices in GPU collectives */
     struct share_arrays {             /* [ranks along PIPE] each; in_bytes behind out_bytes */
         void **out, **in;

@@ -26,36 +26,36 @@ struct zinf_choices_options {
     const char *const *files; /* as samples.h has them, without standard input */
     int n_files;
     const struct zinf_tokenizer *tokenizer;
-    /* Columns of the question or context, of the choices and of the right one; NULL: whichever of
-     * the usual names there is. */
+    /* Columns of the question or context, of the choices, and of the right one; NULL: one of the
+     * usual names. */
     const char *question_column, *choices_column, *answer_column;
     /* Text before everything; NULL: MMLU's sentence if rows have MMLU's form and a subject. */
     const char *description;
     enum zinf_choice_style style;
     const char *few_shot; /* file of the examples; NULL: none */
-    uint32_t n_shots;     /* its first rows, of rows with subjects the first of each subject */
-    int32_t begin;        /* the context of an empty text; -1: none, which is an error */
-    bool separate;        /* a choice is encoded by itself, as encoder-decoders are fed */
+    uint32_t n_shots;     /* number of rows from it; where rows have subjects, of each subject */
+    int32_t begin; /* id that stands for an empty context; -1: an empty context is an error */
+    bool separate; /* encode a choice by itself, as encoder-decoders need it */
 };
 
-/* A continuation: n_ids tokens from ids on. chars and bytes: of the choice's text. */
+/* A continuation of n_ids tokens. chars and bytes are the length of the choice's text. */
 struct zinf_answer_text {
-    uint64_t first; /* among zinf_choices' ids */
+    uint64_t first; /* index in the ids of zinf_choices */
     uint32_t n_ids, chars, bytes;
 };
 struct zinf_question {
-    uint64_t first; /* of the context's ids */
+    uint64_t first; /* index of the context's ids */
     uint32_t n_ids;
     uint32_t first_choice, n_choices;
-    uint32_t answer; /* the right choice's number */
-    int32_t subject; /* among subjects; -1: the row names none */
+    uint32_t answer; /* number of the right choice */
+    int32_t subject; /* index in subjects; -1: the row has none */
 };
 struct zinf_choices {
     struct zinf_question *questions;  /* [n] in the order of the files */
     struct zinf_answer_text *choices; /* [n_choices] */
     struct zinf_tokens *ids;          /* of all */
-    char **subjects;                  /* [n_subjects] in the order of their names */
-    char **groups;                    /* [n_subjects]: what the subject belongs to; NULL: nothing */
+    char **subjects;                  /* [n_subjects] sorted by name */
+    char **groups;                    /* [n_subjects] group of the subject, or NULL */
     uint32_t n, n_choices, n_subjects;
 };
 int zinf_choices_open(struct zinf_choices **out, const struct zinf_choices_options *options);
@@ -64,7 +64,7 @@ static inline const int32_t *zinf_choices_ids(const struct zinf_choices *choices
 {
     return choices->ids->ids + first;
 }
-/* The one of MMLU's four groups that a subject is of, by its name; NULL: it is none of MMLU's. */
+/* The one of MMLU's four groups that a subject belongs to; NULL: it is not in MMLU. */
 const char *zinf_choices_mmlu_group(const char *subject);
 
 #ifdef __cplusplus

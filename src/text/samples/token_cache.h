@@ -1,6 +1,6 @@
 /*
- * token_cache: what the file of a cache begins with, shared by the file that writes it and the file
- * that finds and reads it. Inside this folder only.
+ * token_cache: the beginning of a cache file, shared by the files that write and read it. Inside
+ * this folder only.
  */
 #ifndef ZINF_TOKEN_CACHE_H
 #define ZINF_TOKEN_CACHE_H
@@ -14,7 +14,7 @@
 
 struct token_cache_header {
     uint64_t magic;
-    uint64_t key; /* tokenizer and rules */
+    uint64_t key; /* hash of the tokenizer and the rules */
     uint64_t source_bytes;
     int64_t source_ns; /* time of last change */
     uint64_t count;
@@ -23,40 +23,40 @@ struct token_cache_header {
     uint32_t id_bytes;
     uint64_t sums;  /* hash of the blocks' checksums */
     uint64_t lines; /* hash of the sums of the source's lines */
-    uint64_t check; /* hash of what is above */
+    uint64_t check; /* hash of the fields above */
 };
 
-/* A cache in the making. */
+/* A cache that is being written. */
 #define TOKEN_CACHE_BUFFER 32768 /* ids */
 struct token_cache_writer {
     struct token_cache_header header;
     int fd;
     const char *path; /* for messages */
     uint64_t offset;
-    uint32_t id_mask; /* the bits of a number that are an id, of which the largest is noted */
+    uint32_t id_mask; /* the bits of a number that are an id; the largest id is noted */
     struct token_sums sums;
     uint8_t buffer[TOKEN_CACHE_BUFFER * 4];
 };
 int token_cache_put(struct token_cache_writer *writer, const int32_t *ids, size_t count);
 
-/* What a cache keeps of a source. */
+/* How a cache is made of a source. */
 struct token_cache_content {
-    /* Changes whenever the ids of a source of this kind could. */
+    /* Changes whenever a source of this kind could give other ids. */
     uint64_t (*key)(const void *arg, enum text_kind kind);
     int (*write)(void *arg, struct text_source *source, struct token_cache_writer *writer);
     void *arg;
     unsigned id_bytes; /* 2 or 4 */
 };
-/* path and folder as text_token_cache_open has them. */
+/* Opens a cache or makes it; path and folder as in text_token_cache_open. */
 int token_cache_open(struct text_token_cache *cache, const char *path, const char *folder,
                      const struct token_cache_content *content);
 
-/* What it is made from. */
+/* The source of a cache. */
 struct token_cache_origin {
     int fd;
     struct text_source *source;
     const struct token_cache_content *content;
-    bool is_file; /* and no pipe: it has a size and a time */
+    bool is_file; /* it is no pipe, so it has a size and a time */
 };
 
 uint64_t token_cache_check(const struct token_cache_header *header);
@@ -64,7 +64,7 @@ void token_cache_describe(struct token_cache_header *header, const struct stat *
                           uint64_t key);
 bool token_cache_same_source(const struct token_cache_header *a,
                              const struct token_cache_header *b);
-/* Writes what there is to keep into the empty file of the cache. */
+/* Writes the content into the empty cache file. */
 int token_cache_write(struct text_token_cache *cache, const struct token_cache_origin *from,
                       struct token_cache_header *header);
 

@@ -1,7 +1,7 @@
 /*
- * normalize: the normalizers of a tokenizer.json, applied to a passage of text in their order. A
- * passage is what lies between two added tokens, or a part of it that ends at a cut, where the
- * normal form of the whole is the normal forms of the parts in a row.
+ * normalize: applies the normalizers of a tokenizer.json, in order, to a passage of text. A
+ * passage is the text between two added tokens, or a part of it up to a cut, where normalizing the
+ * parts gives the same as normalizing the whole.
  */
 #ifndef ZINF_TEXT_NORMALIZE_H
 #define ZINF_TEXT_NORMALIZE_H
@@ -27,7 +27,7 @@ enum text_normalizer_kind {
 struct text_charsmap {
     uint32_t *units;
     size_t n_units;
-    char *texts; /* and a NUL after them */
+    char *texts; /* each ends with NUL */
     size_t texts_bytes;
     pcre2_code *cluster;
 };
@@ -47,30 +47,30 @@ struct text_normalizer {
     struct text_charsmap map;            /* PRECOMPILED */
 };
 
-/* Where a passage may be cut, from the least to the most. */
+/* Where a passage may be cut, from few places to many. */
 enum text_cut {
     TEXT_CUT_NOWHERE,
     TEXT_CUT_WORDS, /* before a lone space between two printable ASCII characters */
-    TEXT_CUT_LINES, /* there, and after a line feed */
+    TEXT_CUT_LINES, /* also after a line feed */
 };
 struct text_normalizers {
     struct text_normalizer *items;
     int count;
     enum text_cut cut;
-    bool no_spaces; /* the last one leaves none */
+    bool no_spaces; /* the last normalizer leaves no spaces */
 };
 
 struct text_passage {
     const char *text; /* UTF-8 */
     size_t bytes;
-    bool start; /* nothing of the same stretch between added tokens was before */
+    bool start; /* no text of the same passage came before */
 };
-/* The two buffers are scratch; *out is the one with the result. *moved: the first character of the
- * passage is gone, so what is first now was not at its beginning. */
+/* Normalizes a passage. The two buffers are working memory, and *out is the one with the result.
+ * *moved: the passage's first character was removed. */
 int text_normalize(const struct text_normalizers *normalizers, const struct text_passage *passage,
                    struct text_matcher *matcher, struct text_buffer work[2],
                    struct text_buffer **out, bool *moved);
-/* The largest cut in text, 0: none. */
+/* The last place where text may be cut; 0: none. */
 size_t text_normalizers_cut(const struct text_normalizers *normalizers, const char *text,
                             size_t bytes);
 void text_normalizers_fini(struct text_normalizers *normalizers);

@@ -1,4 +1,4 @@
-/* tokenizer: what a tokenizer is made of. */
+/* tokenizer: the parts of a tokenizer. */
 #ifndef ZINF_TEXT_TOKENIZER_H
 #define ZINF_TEXT_TOKENIZER_H
 
@@ -19,14 +19,14 @@ enum text_decoder_kind {
 };
 struct text_decoder {
     enum text_decoder_kind kind;
-    char *text;  /* METASPACE: the mark; STRIP: what; WORDPIECE: prefix; BPE: suffix */
-    char *other; /* REPLACE: by what */
+    char *text;  /* METASPACE: the mark; STRIP: what to remove; WORDPIECE: prefix; BPE: suffix */
+    char *other; /* REPLACE: replacement */
     pcre2_code *code;
-    int64_t start, stop; /* STRIP: how many at most */
-    bool flag;           /* METASPACE: a mark at the very beginning goes; WORDPIECE: clean up */
+    int64_t start, stop; /* STRIP: most that is removed */
+    bool flag; /* METASPACE: remove a mark at the very beginning; WORDPIECE: clean up spaces */
 };
 #define TEXT_MAX_DECODERS 8
-/* How an added token is written where that is not how the vocabulary writes it. */
+/* The text of an added token where it differs from that in the vocabulary. */
 struct text_written {
     int32_t id;
     char *text;
@@ -46,13 +46,13 @@ struct text_frame {
 };
 int text_frame_add(struct text_frame *frame, struct text_frame_part part); /* takes part.ids */
 struct zinf_tokenizer;
-/* Puts a token in front of every sequence and one behind it; -1: none. */
+/* Puts a token before every sequence and one behind it; -1: none. */
 int text_frames_make(struct zinf_tokenizer *tokenizer, int32_t begin, int32_t end);
-/* begin A end, and for a pair begin A end B end, where B end are of type 1. */
+/* begin A end; for a pair begin A end B end, where B end have type 1. */
 int text_frames_make_pairs(struct zinf_tokenizer *tokenizer, int32_t begin, int32_t end);
-/* begin A end, and for a pair begin A end end B end. */
+/* begin A end; for a pair begin A end end B end. */
 int text_frames_make_roberta(struct zinf_tokenizer *tokenizer, int32_t begin, int32_t end);
-/* Makes the fingerprint that of the frames, too. */
+/* Makes the fingerprint depend on the frames. */
 void text_frames_mix(struct zinf_tokenizer *tokenizer);
 
 /* ---- the tokenizer ---- */
@@ -77,24 +77,25 @@ struct zinf_tokenizer {
     struct text_normalizers normalizers;
     struct text_stage stages[TEXT_MAX_STAGES];
     int n_stages;
-    /* Byte-level without normalizers: text goes to the stages as it is, even what is not UTF-8. */
+    /* Byte-level without normalizers: text goes to the stages unchanged, even if it is not UTF-8.
+     */
     bool direct;
-    bool respell; /* pieces come spelled in the alphabet, and the model wants bytes */
-    struct text_added_set added[2]; /* [0] is matched first, over the whole text */
+    bool respell; /* pieces arrive in the byte-level alphabet, but the model needs bytes */
+    struct text_added_set added[2]; /* [0] is searched first, in the whole text */
     struct text_decoder decoders[TEXT_MAX_DECODERS];
-    int n_decoders;     /* 0: tokens are joined by spaces */
-    bool plain_decoder; /* tokens' bytes are joined as they are */
+    int n_decoders;     /* 0: tokens are joined with spaces */
+    bool plain_decoder; /* the bytes of tokens are joined unchanged */
     struct text_written *written;
     size_t n_written;
-    struct text_frame frames[2]; /* of one sequence, of a pair */
-    bool framed;                 /* else the sequences stand as they are */
-    bool framed_beside;          /* by what tokenizer_config.json says */
+    struct text_frame frames[2]; /* special tokens around one sequence, and around a pair */
+    bool framed;                 /* false: no special tokens */
+    bool framed_beside;          /* the frames are those of tokenizer_config.json */
 };
 int text_tokenizer_create(struct zinf_tokenizer **out);
-/* The ids of a piece. */
+/* Appends the ids of a piece. */
 int text_model_encode(const struct zinf_tokenizer *tokenizer, const char *piece, size_t bytes,
                       struct text_scratch *scratch, struct zinf_tokens *tokens);
-/* With SentencePiece: the ids of a stretch of text, and the text of ids. */
+/* With SentencePiece: the ids of a text, and the text of ids. */
 int text_sentencepiece_put(const struct zinf_tokenizer *tokenizer, const char *piece, size_t bytes,
                            struct zinf_tokens *tokens);
 int text_sentencepiece_join(const struct zinf_tokenizer *tokenizer, const int32_t *ids,

@@ -1,4 +1,4 @@
-/* tokenizer_json: fills a tokenizer from the files in which others keep theirs. */
+/* tokenizer_json: fills a tokenizer from the files of other programs. */
 #ifndef ZINF_TEXT_TOKENIZER_JSON_H
 #define ZINF_TEXT_TOKENIZER_JSON_H
 
@@ -15,25 +15,25 @@ int text_json_read_pair(struct zinf_tokenizer *tokenizer, const char *vocab, siz
 
 /* ---- normalizer_json.c, pretokenizer_json.c, decoder_json.c, frame_json.c ---- */
 
-/* Each reads one stage; json may be NULL or null. */
+/* Each reads one part; json may be NULL or null. */
 int text_json_read_normalizer(struct text_normalizers *normalizers, const cJSON *json,
                               const char *what);
 int text_json_read_pre_tokenizer(struct zinf_tokenizer *tokenizer, const cJSON *json,
                                  const char *what);
 int text_json_read_decoder(struct zinf_tokenizer *tokenizer, const cJSON *json, const char *what);
 int text_json_read_frame(struct zinf_tokenizer *tokenizer, const cJSON *json, const char *what);
-/* Whether a pre-tokenizer spells its pieces in the byte-level alphabet. */
+/* Whether a pre-tokenizer writes its pieces in the byte-level alphabet. */
 bool text_json_has_byte_level(const cJSON *pre_tokenizer);
 /* A "pattern": {"String": ...} or {"Regex": ...}. */
 int text_json_read_pattern(pcre2_code **out, const cJSON *object, const char *what);
-/* The member list of a Sequence, or the object as a list of one. Iterate with text_json_next. */
+/* The first member of a Sequence's list, or the object itself. Continue with text_json_next. */
 const cJSON *text_json_first(const cJSON *object, const char *list);
 const cJSON *text_json_next(const cJSON *object, const cJSON *member);
 
 /* ---- tokenizer_model.c ---- */
 
-/* The table has room for the added tokens too, an array or NULL. alphabet: the object's names are
- * spelled in the byte-level alphabet. */
+/* Reads a vocabulary into a table with room for the added tokens (an array or NULL). alphabet:
+ * names are written in the byte-level alphabet. */
 int text_json_read_vocab(struct text_vocab *vocab, const cJSON *object, bool alphabet,
                          const cJSON *added, const char *what);
 /* The model's kind, and its tables. */
@@ -45,20 +45,20 @@ int text_json_read_merge_lines(struct zinf_tokenizer *tokenizer, const char *tex
 
 /* ---- sentencepiece_model.c ---- */
 
-/* What a folder with tokenizer.model has; config and added may be NULL. */
+/* The files of a folder with tokenizer.model; config and added may be NULL. */
 struct text_sentencepiece_files {
     const char *model, *what;
     size_t model_bytes;
     const cJSON *config, *added; /* tokenizer_config.json, added_tokens.json */
     const char *config_what, *added_what;
-    bool pairs; /* DeBERTa's spm.model: [CLS] A [SEP], and B [SEP] behind it */
+    bool pairs; /* DeBERTa's spm.model: [CLS] A [SEP], then B [SEP] */
 };
 int text_sentencepiece_read(struct zinf_tokenizer *tokenizer,
                             const struct text_sentencepiece_files *files);
 
 /* ---- sentencepiece_check.c ---- */
 
-/* -EINVAL: the library must not be given this. */
+/* -EINVAL: the model would make the library crash. */
 int text_sentencepiece_check(const char *model, size_t bytes, const char *what);
 
 #endif

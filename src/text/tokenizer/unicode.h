@@ -1,9 +1,9 @@
 /*
- * unicode: what ICU knows of characters: sets of them, normal forms, lower case. Hugging Face's
- * `tokenizers` takes these from libraries that stand at different versions of Unicode; a set is
- * therefore cut off at the version's age, so that a character that was not there yet is none.
+ * unicode: ICU's knowledge of characters: sets, normal forms, lower case. The libraries that
+ * Hugging Face's `tokenizers` uses have different versions of Unicode. So sets are limited by age:
+ * a character that a version did not have yet is not in its set.
  *
- * Threads: all is read-only once opened, but for the scratch of text_form_apply.
+ * Threads: read-only once opened, except for the working memory of text_form_apply.
  */
 #ifndef ZINF_TEXT_UNICODE_H
 #define ZINF_TEXT_UNICODE_H
@@ -13,12 +13,12 @@
 #include <unicode/unorm2.h>
 #include <unicode/uset.h>
 
-/* Opens a set by ICU's notation, such as [[:Mn:]&[:age=8.0:]]. uset_close. */
+/* Opens a set in ICU's notation, such as [[:Mn:]&[:age=8.0:]]; close it with uset_close. */
 int text_set_open(USet **out, const char *notation);
-/* The set as a class of an expression, appended to out: [\x{41}-\x{5a}]. */
+/* Appends the set as a class of a regular expression to out: [\x{41}-\x{5a}]. */
 int text_set_as_class(const char *notation, struct text_buffer *out);
 
-/* Punctuation, marks and the like as `tokenizers` has them; the comments name its source. */
+/* Sets as `tokenizers` has them; comments name the source. */
 extern const char text_set_punctuation[]; /* unicode_categories 0.1: Unicode 8 */
 extern const char text_set_control[];     /* the same: what clean_text removes */
 extern const char text_set_nonspacing[];  /* the same: what strip_accents of Bert removes */
@@ -26,7 +26,7 @@ extern const char text_set_marks[];       /* unicode-normalization-alignments 0.
 
 struct text_form {
     UNormalizer2 *normalizer;
-    USet *known; /* what it may change */
+    USet *known; /* characters that it may change */
 };
 /* name: "NFC", "NFD", "NFKC", "NFKD"; of Unicode 9, as unicode-normalization-alignments. */
 int text_form_open(struct text_form *form, const char *name);

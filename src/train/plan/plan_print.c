@@ -223,16 +223,18 @@ static void print_slots(const struct plan *p, FILE *out)
 static void print_codes(const struct plan *p, FILE *out)
 {
     uint64_t bytes = 0;
+    bool updated = false; /* the variant alone does not say so: not every unit's update can */
     char size[16];
-    for (uint32_t u = 0; u < p->setup->n_units; u++)
+    for (uint32_t u = 0; u < p->setup->n_units; u++) {
         bytes += p->homes[u].imaged ? p->setup->images[u].bytes : 0;
+        updated |= p->homes[u].imaged && trains(p->setup) && unit_trains(p->setup, u);
+    }
     if (has_waypoint(p->waypoints, CODE_SLOT))
         fputs("plan: matrices that are multiplied with in 8 bits go to the device in 8 bits\n",
               out);
     if (bytes)
         fprintf(out, "plan: %s of it are on the drive so, beside the parameters%s\n",
-                zinf_size_format(size, sizeof size, bytes),
-                p->variant.updates_codes ? "; updates write both" : "");
+                zinf_size_format(size, sizeof size, bytes), updated ? "; updates write both" : "");
 }
 
 int plan_print(const struct plan *p, FILE *out)

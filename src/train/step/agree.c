@@ -1,4 +1,4 @@
-/* agree: numbers of all ranks, in a few small messages a step. */
+/* agree: what all ranks agree on, in a few small messages a step. */
 #include "train/trainer.h"
 
 #include <math.h>
@@ -12,7 +12,8 @@ int agree_count(const struct zinf_trainer *t, uint64_t *count)
     const int64_t own[] = {seq, source}, ranks = data_axis(&t->setup)->world;
     struct zinf_net *net = data_axis(&t->setup)->net;
     const int64_t mine =
-        context_axis(&t->setup)->rank ? 0 : (int64_t)*count; /* all have the same */
+        /* ranks that share sequences have the same count */
+        context_axis(&t->setup)->rank ? 0 : (int64_t)*count;
     int64_t sums[] = {mine, own[0], own[1]};
     int code = net ? zinf_net_add(net, sums, 3) : 0;
     *count = (uint64_t)sums[0];
@@ -26,7 +27,7 @@ int agree_count(const struct zinf_trainer *t, uint64_t *count)
 
 /* ---- a step ---- */
 
-/* What a step's numbers are made of, as one message. */
+/* The numbers of a step, sent as one message. */
 struct numbers {
     struct exact_sum squares, loss, other_losses;
     int64_t given_up;
@@ -49,7 +50,7 @@ int agree_step(struct zinf_trainer *t)
     struct step_sums *sums = &t->sums;
     for (int lane = 0; lane < ZINF_LANES; lane++)
         exact_add_sum(&n.squares, &sums->squares[lane]);
-    if (!tensor_axis(&t->setup)->rank) /* those that share tensors have the same */
+    if (!tensor_axis(&t->setup)->rank) /* ranks that share tensors have the same losses */
         add_losses(t, &n);
     int code = t->setup.mesh.all ? zinf_net_add(t->setup.mesh.all, (int64_t *)(void *)&n,
                                                 sizeof n / sizeof(int64_t))
@@ -95,7 +96,7 @@ int agree_variant(const struct setup *s, struct variant *variant)
     return code;
 }
 
-/* Of ranks that have the same stages. */
+/* Gives rank 0's rates to the ranks along an axis, which have the same stages. */
 static int agree_rates_of(struct zinf_trainer *t, const struct zinf_axis *axis)
 {
     return axis->net ? zinf_net_broadcast(axis->net, 0, &t->plan.rates, sizeof t->plan.rates) : 0;
@@ -120,7 +121,7 @@ int agree_flag(const struct zinf_trainer *t, bool *flag)
     return code;
 }
 
-/* Whether ranks have different operations, so that each may find another schedule the best. */
+/* Whether ranks have different operations, so that each may prefer another schedule. */
 static bool plans_differ(const struct zinf_trainer *t)
 {
     const struct setup *s = &t->setup;
@@ -151,18 +152,29 @@ static uint64_t stage_sum(const struct zinf_op *op, uint64_t sum)
     return XXH3_64bits(numbers, sizeof numbers);
 }
 
-/* A program's collectives along an axis, in the order of their lane. */
+/* Whether ranks along an axis must have an operation of the lane NET in one order. Those along DATA
+ * have the same operations, and among them are all ranks of a sequence: if they agreed on each axis
+ * alone, two could meet along DATA before CONTEXT and two others after it, and all four would wait
+ * in a circle. So DATA compares the operations of all axes as one sequence. Ranks along DATA then
+ * go as one, and the nets between them meet as their own axes say. */
+static bool is_compared(const struct zinf_op *op, uint32_t axis)
+{
+    return op->lane == ZINF_LANE_NET && (op->axis == axis || axis == ZINF_DATA);
+}
+
+/* A hash of a program's exchanges along an axis, in the order of their lane. */
 static uint64_t program_sum(const struct zinf_program *program, uint32_t axis, uint64_t sum)
 {
     for (uint32_t i = 0; i < program->n_ops; i++) {
         const struct zinf_op *op = &program->ops[i];
-        const uint64_t numbers[] = {sum, op->kind, (uint64_t)op->unit, op->bytes};
-        if (op->lane == ZINF_LANE_NET && op->axis == axis)
+        const uint64_t numbers[] = {sum, op->kind, (uint64_t)op->unit, op->bytes, op->axis};
+        if (is_compared(op, axis))
             sum = XXH3_64bits(numbers, sizeof numbers);
-        if (op->kind == OP_HAND && axis == ZINF_CONTEXT) /* beside the others, in one order */
+        /* the ranks of a sequence have these in one order with their other exchanges */
+        if (op->kind == OP_HAND && axis == ZINF_CONTEXT)
             sum = stage_sum(op, sum);
         if (op->lane == ZINF_LANE_DEVICE && axis == ZINF_TENSOR &&
-            op->kind >= OP_STAGES) /* stages meet there */
+            op->kind >= OP_STAGES) /* ranks that share tensors meet within stages */
             sum = stage_sum(op, sum);
     }
     return sum;
@@ -181,8 +193,8 @@ static int compare_programs(const struct plan *p, struct zinf_net *net, uint32_t
     return net ? zinf_net_compare(net, &fact, 1) : 0;
 }
 
-/* Along an axis where ranks need not have the same units only what they meet in must be alike. Of
- * PIPE that is what neighbours exchange, whose order is the itinerary's. */
+/* Ranks compare the order of their exchanges. Along TENSOR and CONTEXT only what they meet in must
+ * be alike. Along PIPE neighbours exchange in the order of the itinerary, which is not compared. */
 int agree_programs(struct zinf_trainer *t)
 {
     const struct zinf_mesh *mesh = &t->setup.mesh;

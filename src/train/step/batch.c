@@ -1,4 +1,4 @@
-/* batch: what the model's list of inputs asks for, from the caller's arrays to the host's arena. */
+/* batch: copies the inputs that the model asks for from the caller's arrays to the host's arena. */
 #include "train/trainer.h"
 
 #include <math.h>
@@ -31,21 +31,21 @@ static bool counts(enum zinf_input input)
     return input == ZINF_INPUT_POSITIONS || input == ZINF_INPUT_SOURCE_POSITIONS;
 }
 
-/* Of the embeddings of a whole step, once they are made. */
+/* Inputs that are made from the embeddings of the whole step, after a first sweep. */
 static bool comes_later(enum zinf_input input)
 {
     return input == ZINF_INPUT_PULLS || input == ZINF_INPUT_SAMPLE_LOSSES;
 }
 
-/* Made of other inputs, whatever the batch has. */
+/* Inputs that are derived from others, whatever the batch has. */
 static bool follows(enum zinf_input input)
 {
     return input == ZINF_INPUT_LABEL_WEIGHTS || input == ZINF_INPUT_LAST_ROWS ||
            input == ZINF_INPUT_POOLED || input == ZINF_INPUT_PIECES || comes_later(input);
 }
 
-/* What an input is where the batch does not have it: positions count from 0 in every sample, a
- * sample is one document, and all tokens are of the first type. False: it must be there. */
+/* Fills an input that the batch does not have with its default: positions count from 0 in every
+ * sample, a sample is one document, and all tokens have type 0. False: the input has no default. */
 static bool stands_for_itself(enum zinf_input input)
 {
     return follows(input) || counts(input) || input == ZINF_INPUT_SEGMENTS ||
@@ -57,7 +57,8 @@ static bool may_be_ignored(enum zinf_input input)
     return input == ZINF_INPUT_TARGETS || input == ZINF_INPUT_LABELS;
 }
 
-/* What is not there is any id, ignored as a target or a label, and of no document. */
+/* Rows without a sample get id 0, and are ignored as targets and labels and belong to no document.
+ */
 void trainer_set_input(int32_t *to, const struct zinf_value *value, const int32_t *from,
                        uint64_t given, uint64_t all, int64_t seq, uint64_t first)
 {
@@ -77,7 +78,7 @@ void trainer_set_weights(float *to, const int32_t *labels, const float *class_we
         to[i] = i < given && labels[i] >= 0 && class_weights ? class_weights[labels[i]] : 1;
 }
 
-/* Of a sample's seq tokens the last that is no padding. */
+/* The last of a sample's seq tokens that is no padding. */
 static int64_t last_row(const struct zinf_trainer *t, const struct zinf_batch *batch,
                         uint64_t sample, int64_t seq)
 {
@@ -92,7 +93,8 @@ static int64_t last_row(const struct zinf_trainer *t, const struct zinf_batch *b
     return last;
 }
 
-/* Of `given` samples of seq tokens and those that are not there; each row is of its own sample. */
+/* The last rows of `given` samples of seq tokens, and of missing samples; each row is counted
+ * within its own sample. */
 static void set_last_rows(const struct zinf_trainer *t, int32_t *to, const struct zinf_batch *batch,
                           uint64_t given, int64_t seq)
 {
@@ -103,7 +105,7 @@ static void set_last_rows(const struct zinf_trainer *t, int32_t *to, const struc
     }
 }
 
-/* Of each token whether it is of the sum that is its sample's embedding. */
+/* For each token, whether it is part of the sum that becomes its sample's embedding. */
 static void set_pooled(const struct zinf_trainer *t, uint32_t v, float *to,
                        const struct zinf_batch *batch, int64_t samples)
 {
@@ -125,7 +127,7 @@ static void set_pooled(const struct zinf_trainer *t, uint32_t v, float *to,
     }
 }
 
-/* Tokens of a sample of the batch at hand, whether they are computed at once or in chunks. */
+/* Tokens of a sample of the present batch, also if they are computed in chunks. */
 static int64_t whole_seq(const struct zinf_trainer *t)
 {
     return t->setup.n_chunks > 1 ? t->compute.chunk.whole : t->compute.seq;
@@ -141,7 +143,7 @@ int64_t trainer_class_row(const struct zinf_trainer *t, const struct zinf_batch 
     return 0;
 }
 
-/* Of each token the number of its piece among those of its sample, from 1; 0: padding. */
+/* For each token, the number of its piece within its sample, from 1; 0: padding. */
 static void set_pieces(const struct zinf_trainer *t, uint32_t v, int32_t *to,
                        const struct zinf_batch *batch, int64_t samples)
 {
@@ -187,7 +189,7 @@ static int check_ids(const struct zinf_value *value, const int32_t *ids, uint64_
     return 0;
 }
 
-/* Rows of a value that a sample has in a micro-batch. */
+/* Rows of a value for a sample in a micro-batch. */
 static uint64_t per_sample(const struct zinf_trainer *t, const struct zinf_value *value)
 {
     const int64_t rows[] = {[ZINF_ROWS_OF_SAMPLE] = 1,
@@ -262,7 +264,7 @@ int trainer_set_lengths(struct zinf_trainer *t, const struct zinf_batch *batch)
     return code;
 }
 
-/* Each micro-batch has a place of its own, of which a shorter one takes the beginning. */
+/* Each micro-batch has a place of its own; a shorter one uses the beginning of it. */
 static void set_micros(const struct zinf_trainer *t, uint32_t v, void *place, const int32_t *from,
                        uint64_t samples)
 {
@@ -304,9 +306,10 @@ int trainer_set_batch(struct zinf_trainer *t, const struct zinf_batch *batch, in
                    : 0;
         if (code)
             return code;
-        if (t->setup.n_chunks > 1) /* made for each chunk when it is read */
+        if (t->setup.n_chunks > 1) /* made for each chunk when it is needed */
             continue;
-        if (value->input == ZINF_INPUT_LABEL_WEIGHTS) /* behind the labels, which are checked */
+        /* after the labels, which are checked first */
+        if (value->input == ZINF_INPUT_LABEL_WEIGHTS)
             trainer_set_weights(to, batch->inputs[ZINF_INPUT_LABELS], class_weights,
                                 (uint64_t)samples, all);
         else if (value->input == ZINF_INPUT_LAST_ROWS)
@@ -353,7 +356,7 @@ int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *b
     const int32_t *labels = batch->inputs[ZINF_INPUT_LABELS];
     struct exact_sum exact = {0};
     const bool counts =
-        !context_axis(&t->setup)->rank; /* ranks that share sequences have the same */
+        !context_axis(&t->setup)->rank; /* ranks that share sequences have the same rows */
     for (int64_t i = 0; counts && i < samples; i++)
         if (labels[i] >= 0)
             exact_add(&exact, (double)weights[labels[i]]);
@@ -367,7 +370,7 @@ int trainer_sum_weights(const struct zinf_trainer *t, const struct zinf_batch *b
 
 /* ---- what is left of an operation's work where samples are shorter than the longest ---- */
 
-/* Rows of a value, of those that the program was made for. */
+/* The part of a value's rows that this step has, of those that the program was made for. */
 static double rows_share(const struct zinf_trainer *t, enum zinf_rows_of rows_of)
 {
     const struct zinf_compute *now = &t->compute, *most = &t->setup.compute;
@@ -405,9 +408,9 @@ uint64_t trainer_moved(void *context, const struct zinf_op *op)
     return bytes < op->bytes ? bytes : op->bytes;
 }
 
-/* Of a visit that rows choose, by the rows that have: a program is made for as many at each. Below
- * so many rows that products are limited by the bytes of weights, a visit of few takes as long as
- * one of more; one without any takes nothing. */
+/* The expected duration of a visit that rows choose, relative to the program's, which assumes equal
+ * numbers of rows for all visits. A visit with few rows takes as long as one with more, as long as
+ * reading the weights limits it; a visit without rows takes nothing. */
 static double visit_share(const struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct plan *p = &t->plan;
@@ -425,7 +428,8 @@ static double visit_share(const struct zinf_trainer *t, const struct zinf_op *op
     return rows > 0 ? fmax(rows, least) / fmax(mean, least) : 0;
 }
 
-/* Attention falls faster than its rows, which is let be: it is the smaller part of a block. */
+/* Attention gets shorter faster than its rows, which is ignored: it is the smaller part of a block.
+ */
 double trainer_share(void *context, const struct zinf_op *op)
 {
     const struct zinf_trainer *t = context;
@@ -438,7 +442,7 @@ double trainer_share(void *context, const struct zinf_op *op)
     return visited * rows_share(t, t->setup.graph->values[stage->out.at[0]].rows_of);
 }
 
-/* A program has what is left out by chance as a part of an operation's time. */
+/* The program already contains the chance that an operation is left out, as a part of its time. */
 double trainer_share_as_chosen(void *context, const struct zinf_op *op)
 {
     const struct zinf_trainer *t = context;

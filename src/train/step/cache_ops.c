@@ -1,10 +1,10 @@
 /*
- * cache_ops: transfers of what stages remember of sequences that are continued. Which rows a call
- * has decides what is transferred, so that one program serves all calls.
+ * cache_ops: transfers of the cached data (keys, values, states) of sequences that are continued.
+ * The rows of a call decide what is transferred, so one program serves all calls.
  */
 #include "train/trainer.h"
 
-/* Slots [first, first + n) of every plane of a sequence, or of a source. */
+/* Copies slots [first, first + n) of every plane of a sequence, or of a source. */
 static int copy_slots(struct zinf_trainer *t, const struct zinf_op *op, enum zinf_caches which,
                       int64_t number, const uint64_t slots[2])
 {
@@ -25,7 +25,7 @@ static int copy_slots(struct zinf_trainer *t, const struct zinf_op *op, enum zin
     return code;
 }
 
-/* Those that are read and were there before; or those that have come. */
+/* Copies the sources that are read and were cached before, or those that are new. */
 static int copy_sources(struct zinf_trainer *t, const struct zinf_op *op, bool come)
 {
     int code = 0;
@@ -38,7 +38,7 @@ static int copy_sources(struct zinf_trainer *t, const struct zinf_op *op, bool c
     return code;
 }
 
-/* What sequences with new rows had before. */
+/* Copies what sequences with new rows had before. */
 static int copy_used(struct zinf_trainer *t, const struct zinf_op *op, enum zinf_caches which)
 {
     const uint64_t slots = t->setup.walk.stages[op->stage].cache[which].slots;
@@ -52,7 +52,7 @@ static int copy_used(struct zinf_trainer *t, const struct zinf_op *op, enum zinf
     return code;
 }
 
-/* And what they read. */
+/* Brings caches in: of sequences and of the sources that they read. */
 int trainer_cache_in(struct zinf_trainer *t, const struct zinf_op *op)
 {
     int code = copy_used(t, op, ZINF_CACHE_SEQUENCES);
@@ -61,8 +61,8 @@ int trainer_cache_in(struct zinf_trainer *t, const struct zinf_op *op)
     return code ? code : copy_sources(t, op, false);
 }
 
-/* Their new rows, or all slots where there are fewer: two runs where these go beyond the last slot.
- */
+/* Copies the new rows of sequences, or all slots if there are fewer; in two runs where the rows
+ * wrap around. */
 static int copy_new(struct zinf_trainer *t, const struct zinf_op *op, enum zinf_caches which)
 {
     const uint64_t slots = t->setup.walk.stages[op->stage].cache[which].slots;
@@ -79,7 +79,7 @@ static int copy_new(struct zinf_trainer *t, const struct zinf_op *op, enum zinf_
     return code;
 }
 
-/* And sources that have come. */
+/* Takes caches out: of sequences and of new sources. */
 int trainer_cache_out(struct zinf_trainer *t, const struct zinf_op *op)
 {
     int code = copy_new(t, op, ZINF_CACHE_SEQUENCES);

@@ -1,24 +1,24 @@
 /*
- * calibrate: rates from what operations took. A first step runs one operation at a time and gives
- * them as they are. Later steps correct them: by how much operations of a kind took longer than
- * the simulation of that very program says, how reads and writes slow each other, and how much of a
- * step passes between operations, while lanes wake each other. The schedule
- * is chosen again once lanes have overlapped, and when what a step should take has drifted from
- * what it was chosen for, by more than the drive varies from step to step: a drive that is slow now
- * and fast then asks for no other order each time.
+ * calibrate: corrects the rates by which operations are predicted, from measured times. The first
+ * step runs one operation at a time, and its times are the rates. Later steps correct them: by how
+ * much longer a kind of operation took than a simulation of the same program says, how reads and
+ * writes slow each other, and how much time passes between operations while lanes wake each other.
+ * The schedule is chosen again once lanes have overlapped, and when the predicted time of a step
+ * has changed by more than the drive varies from step to step, so that a drive of varying speed
+ * does not change the order each time.
  */
 #include "train/trainer.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#define LEAST_WORK 1048576 /* bytes or flops: less than this is all latency and gives no rate */
-#define WEIGHT 0.4         /* of a step's correction, after the second */
-#define SECOND_LOOK 2      /* corrections, after which the schedule is chosen again */
-#define DRIFT 1.2          /* change of the predicted time that asks for a new schedule */
-#define STEPS_BETWEEN 16   /* schedules, at least; and lines of the log about a slow drive */
-#define SLOW 1.25          /* times as long as expected: worth such a line, */
-#define SLOW_SECONDS 0.5   /* from so much longer on */
+#define LEAST_WORK 1048576 /* bytes or flops: a smaller operation is latency and gives no rate */
+#define WEIGHT 0.4         /* of a step's correction, after the second one */
+#define SECOND_LOOK 2      /* corrections after which the schedule is chosen again */
+#define DRIFT 1.2          /* change of the predicted time at which a new schedule is chosen */
+#define STEPS_BETWEEN 16   /* least steps between choices, and between log lines on a slow drive */
+#define SLOW 1.25 /* a log line is due if the drive takes so many times as long as expected */
+#define SLOW_SECONDS 0.5 /* and so much longer */
 
 void trainer_measure_begin(struct zinf_trainer *t)
 {
@@ -35,8 +35,8 @@ void trainer_measured(void *context, const struct zinf_op *op, double seconds)
         moves ? (double)trainer_moved(t, op) : trainer_share(t, op) * plan_work(&t->plan, op);
 }
 
-/* Passes of a sort of stage that can run whole stand in for each other: which of them a plan has is
- * its choice. */
+/* Fills in rates for passes that the plan does not have from those of the same kind of stage: which
+ * of its passes are used is the plan's choice. */
 static void fill_whole(const struct walk *w, struct zinf_rates *rates, const double *work)
 {
     static const enum zinf_pass passes[] = {ZINF_PASS_FORWARD, ZINF_PASS_BACKWARD, ZINF_PASS_WHOLE};
@@ -58,7 +58,7 @@ void trainer_measure_end(struct zinf_trainer *t)
     fill_whole(&t->setup.walk, &t->plan.rates, t->measured_work);
 }
 
-/* The share of its own speed that a drive lane had while the other was busy too. */
+/* The part of its own speed that a drive lane had while the other lane was busy, too. */
 static double beside(double bytes, double seconds_a_byte, double busy, double both, double now)
 {
     double share = (bytes * seconds_a_byte - (busy - both)) / both;
@@ -75,7 +75,7 @@ static void correct_mix(struct zinf_trainer *t, const struct zinf_lane_times *ti
                                   times->busy_seconds[ZINF_LANE_WRITE], both, r->write_beside_read);
 }
 
-/* Programs one after the other, with what a step of the lengths that were set has to do. */
+/* Predicts programs one after the other, for the lengths of the present step. */
 static int predict_now(struct zinf_trainer *t, const struct zinf_program *const *programs, int n,
                        double *op_seconds, double *seconds)
 {
@@ -95,7 +95,7 @@ static int predict_now(struct zinf_trainer *t, const struct zinf_program *const 
     return code;
 }
 
-/* *all: of the whole step. */
+/* all: seconds of the whole step. */
 static int simulate(struct zinf_trainer *t, double seconds[ZINF_RATE_KINDS], double *all)
 {
     uint32_t n = t->ran[0]->n_ops + (t->n_ran > 1 ? t->ran[1]->n_ops : 0);
@@ -140,7 +140,7 @@ static double drive_busy(const struct zinf_lane_times *times)
     return times->busy_seconds[ZINF_LANE_READ] + times->busy_seconds[ZINF_LANE_WRITE];
 }
 
-/* Where it was the drive, and not the plan, that made a step longer. */
+/* Logs if the drive, and not the plan, made a step longer. */
 static void say_slow_drive(struct zinf_trainer *t, const double simulated[ZINF_RATE_KINDS],
                            const struct zinf_lane_times *times, double expected)
 {
@@ -158,7 +158,7 @@ static void say_slow_drive(struct zinf_trainer *t, const double simulated[ZINF_R
              bytes * 1e-9);
 }
 
-/* By the rates as they are now, which the steps have moved. */
+/* By the present rates, which the steps have changed. */
 static void find_spread(struct zinf_trainer *t)
 {
     struct zinf_rates *r = &t->plan.rates;
@@ -206,14 +206,15 @@ static int predict_range(struct zinf_trainer *t)
     return code;
 }
 
-/* What the step that ran took beyond its operations, by rates that it has corrected. A simulation
- * starts one as the last that it waits for ends; lanes are threads, which have to wake. */
+/* Corrects the time that a step takes beyond its operations, with rates that the step has corrected
+ * already. A simulated operation starts when the last one that it waits for ends, but lanes are
+ * threads that have to wake. */
 static int correct_between(struct zinf_trainer *t, const struct zinf_lane_times *times)
 {
     const double weight = t->n_calibrated < 3 ? 1.0 / t->n_calibrated : WEIGHT;
     double seconds = 0;
     const int code = predict_now(t, t->ran, t->n_ran, NULL, &seconds);
-    const double most = seconds / 2; /* more is something else */
+    const double most = seconds / 2; /* more has another cause */
     const double more = fmin(times->wall_seconds - seconds, most);
     if (!code)
         t->between_seconds += weight * (fmax(more, -most) - t->between_seconds);
@@ -280,7 +281,7 @@ int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *time
 
 /* ---- before a step ---- */
 
-/* Whether all updates that a step's program has are to be made. */
+/* Whether all updates of the step's program are due. */
 static bool is_steady(const struct zinf_trainer *t, bool rests)
 {
     bool all = rests || t->plan.schedule == SCHEDULE_UPDATE_IN_FORWARD;
@@ -290,7 +291,7 @@ static bool is_steady(const struct zinf_trainer *t, bool rests)
     return true;
 }
 
-/* Operations may also take less than they say, as the drive did last. */
+/* Operations may also have taken less time than their rates say, such as those of the drive. */
 static double between_operations(const struct zinf_trainer *t)
 {
     return fmax(t->between_seconds, 0);

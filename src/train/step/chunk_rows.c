@@ -22,12 +22,12 @@ struct chunk_rows {
     struct zinf_batch batch; /* its arrays, or where its rows come from, are borrowed */
     const float *class_weights;
     uint64_t samples;
-    int64_t *class_rows;        /* [samples of a step]: the row that tells the sample's class */
-    struct piece_start *pieces; /* [inputs]: at each chunk's first row */
-    int64_t *holds;             /* [n_values]: which chunk's input the device has; -1: none */
+    int64_t *class_rows;        /* [samples of a step] the row that has the sample's class */
+    struct piece_start *pieces; /* [inputs] the state at the first row of each chunk */
+    int64_t *holds;             /* [n_values] the chunk whose input is on the device; -1: none */
     struct chunk_sum *sums;     /* [n_values] */
     struct zinf_event *read[CHUNK_STAGINGS], *told[CHUNK_STAGINGS];
-    uint32_t value[CHUNK_STAGINGS]; /* whose losses are in the buffer */
+    uint32_t value[CHUNK_STAGINGS]; /* the value whose losses are in the buffer */
     uint64_t n_read, n_told;        /* uses of buffers in this program */
 };
 
@@ -100,7 +100,7 @@ void trainer_release_chunks(struct zinf_trainer *t)
 
 /* ---- a batch ---- */
 
-/* What comes of the row for those behind it. */
+/* Advances `at` by a row. */
 static void pass_row(struct piece_start *at, const int32_t *segments, int64_t row, int64_t piece)
 {
     if (row && segments && segments[row] != segments[row - 1])
@@ -114,8 +114,8 @@ static const int32_t *segments_of(const struct zinf_trainer *t, uint64_t sample)
     return segments ? segments + sample * (uint64_t)t->compute.chunk.whole : NULL;
 }
 
-/* Of a model whose attention goes by pieces of the sequence: where the chunks of all samples are in
- * them. */
+/* For a model whose attention goes by pieces of the sequence: where the chunks of all samples are
+ * within them. */
 static void find_pieces(struct zinf_trainer *t, int64_t piece)
 {
     const int64_t seq = t->compute.chunk.whole, each = t->compute.seq;
@@ -148,8 +148,8 @@ void trainer_chunk_batch(struct zinf_trainer *t, const struct zinf_batch *batch,
 
 /* ---- inputs ---- */
 
-/* Which rows of a sample an input of a chunk has, with those of its margins: `front` rows come
- * before the sample's first row, then `given` ones from `row` on, then what is beyond its last. */
+/* The rows of a sample that an input of a chunk consists of, with its margins: `front` rows before
+ * the sample's first one, `given` rows from `row` on, and rows behind the sample's last one. */
 struct rows {
     uint64_t sample, row, front, given, all;
 };
@@ -168,7 +168,7 @@ static struct rows rows_of(const struct zinf_trainer *t, uint32_t v, int64_t mic
     return r;
 }
 
-/* Of each row the number of its piece among those of its sample, from 1; 0: padding. */
+/* For each row, the number of its piece within its sample, from 1; 0: padding. */
 static void fill_pieces(const struct zinf_trainer *t, int64_t piece, const struct rows *r,
                         int32_t *to)
 {
@@ -185,8 +185,8 @@ static void fill_pieces(const struct zinf_trainer *t, int64_t piece, const struc
     }
 }
 
-/* What is of a sample's class: one chunk has the row that the class is told by, and with it the
- * label; in the others it is ignored. */
+/* An input of a sample's class. One chunk has the row of the class, and with it the label; the
+ * others have none. */
 static void fill_class(const struct zinf_trainer *t, enum zinf_input input, int64_t micro,
                        int32_t *to)
 {
@@ -227,7 +227,7 @@ static int fill(const struct zinf_trainer *t, uint32_t v, int64_t micro, int32_t
                : 0;
 }
 
-/* The next of the host's buffers, once its last copy is made. */
+/* Waits for the next host buffer, whose last copy must have ended. */
 static int next_buffer(const struct zinf_trainer *t, struct zinf_event *const *events, uint64_t n)
 {
     return n < CHUNK_STAGINGS ? 0 : calls(t)->event_synchronize(events[n % CHUNK_STAGINGS]);
@@ -285,7 +285,7 @@ static void add(struct zinf_trainer *t, uint32_t v, const void *losses)
     }
 }
 
-/* The buffer that a value's losses come by, of a device with memory of its own. */
+/* The buffer by which a value's losses come from a GPU. */
 static char *buffer_at(const struct zinf_trainer *t, uint64_t n, uint32_t v)
 {
     const struct walk *w = &t->setup.walk;
@@ -302,7 +302,7 @@ static int add_late(struct zinf_trainer *t, uint64_t n)
     return code;
 }
 
-/* Of a device with memory of its own: added up once the buffer is needed again. */
+/* Copies losses from a GPU; they are added up when the buffer is needed again. */
 static int take_later(struct zinf_trainer *t, uint32_t v, const void *losses)
 {
     struct chunk_rows *c = t->chunks;

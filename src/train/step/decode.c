@@ -1,5 +1,5 @@
-/* decode: new rows of sequences that are continued, with logits of some. What a call adds to which
- * sequence is noted before: the transfers of caches go by it. */
+/* decode: computes new rows of sequences that are continued, with logits of some rows. It first
+ * notes which rows each sequence gets, which the transfers of caches go by. */
 #include "train/decode.h"
 #include "train/trainer.h"
 
@@ -56,7 +56,7 @@ static int fail_source(const struct zinf_trainer *t, int64_t number, const char 
                      (long long)t->decoding.source_capacity);
 }
 
-/* A token of a source that comes. */
+/* Notes a token of a new source. */
 static int note_source_row(struct zinf_trainer *t, const struct zinf_decode_rows *rows, int64_t row)
 {
     int64_t number = rows->source_numbers[row];
@@ -113,7 +113,7 @@ static int note_rows(struct zinf_trainer *t, const struct zinf_decode_rows *rows
 
 /* ---- a call ---- */
 
-/* Sources that come, as documents of one sample, and the lengths of all. */
+/* Sets new sources, as documents of one sample, and the lengths of all. */
 static void set_sources(struct zinf_trainer *t, const struct zinf_decode_rows *rows,
                         const struct zinf_decoding *to)
 {
@@ -162,7 +162,7 @@ int zinf_trainer_decode(struct zinf_trainer *t, const struct zinf_decode_rows *r
     if (code)
         return code;
     t->compute.train = false;
-    t->n_logits = rows->n_logits ? rows->n_logits : 1; /* a product has a row at least */
+    t->n_logits = rows->n_logits ? rows->n_logits : 1; /* a product has at least one row */
     t->logits_row = rows->n - t->n_logits;
     code = trainer_run(t, rows->n_source ? &t->plan.decode_sources : &t->plan.decode);
     return code ? code : trainer_take_logits(t, rows->n_logits, logits);
@@ -170,8 +170,8 @@ int zinf_trainer_decode(struct zinf_trainer *t, const struct zinf_decode_rows *r
 
 /* ---- a sequence twice ---- */
 
-/* The slots of one that are in use, of every plane of a stage. What it reads is remembered apart.
- */
+/* Copies the used slots of a sequence's cache, in every plane of a stage; those of a source are
+ * apart. */
 static int copy_cache(struct zinf_trainer *t, uint32_t stage, enum zinf_caches which, int64_t to,
                       int64_t from)
 {

@@ -1,13 +1,13 @@
 /*
- * embeddings: what a step's samples lose together by the likeness of their embeddings, and the
- * gradient at each. A row of the data is an anchor, the sample that belongs to it, and perhaps
- * others that do not; an anchor's loss is the cross-entropy of its own sample among those of all
- * rows of the step (van den Oord et al., arXiv 1807.03748; in-batch negatives). So a first sweep
- * makes the embeddings of all micro-batches, ranks exchange them, and each computes the whole loss
- * here; the sweep that goes backward then has the gradients of its own samples as inputs (Gao et
- * al., arXiv 2101.06983). Dropout goes by a sample's number, and is the same in both.
- *
- * Sums are in double and in one order, so that nothing depends on threads or ranks.
+ * embeddings: the loss of a step's samples by the similarity of their embeddings, and its
+ * gradients. A row of data is an anchor, the sample that belongs to it (the positive), and perhaps
+ * others that do not (negatives). An anchor's loss is the cross-entropy of its positive among the
+ * positives and negatives of all rows of the step (van den Oord et al., arXiv 1807.03748; in-batch
+ * negatives). A first sweep makes the embeddings of all micro-batches, ranks exchange them, and
+ * each rank computes the whole loss here. The backward sweep then has the gradients of its own
+ * samples as inputs (Gao et al., arXiv 2101.06983). Dropout depends on a sample's number, so it is
+ * the same in both sweeps. Sums are in double and in one order, so results do not depend on
+ * threads or ranks.
  */
 #include "train/trainer.h"
 
@@ -17,13 +17,13 @@
 /* Columns that a sum goes over at a time. */
 #define SLAB 256
 
-/* Embeddings of n rows of `together` samples, and what becomes of them. */
+/* Embeddings of n rows of `together` samples, with loss and gradients. */
 struct likeness {
     const float *at; /* [n][together][cols], of length 1 */
     int64_t n, together, cols;
     double scale;
     int threads;
-    float *shares;  /* [n][candidates]: the derivative of an anchor's loss by its logits */
+    float *shares;  /* [n][candidates]: derivative of an anchor's loss by its logits */
     double *losses; /* [n] */
 };
 
@@ -32,8 +32,8 @@ static int64_t candidates_of(const struct likeness *l)
     return l->n * (l->together - 1);
 }
 
-/* Of the candidates those that belong come first, in the order of the rows, then row by row of the
- * others, a column at a time. */
+/* Candidate c: first the positives, in the order of rows; then the negatives, one of each row at a
+ * time. */
 static const float *candidate(const struct likeness *l, int64_t c)
 {
     return l->at + (c % l->n * l->together + 1 + c / l->n) * l->cols;
@@ -77,8 +77,8 @@ static void compare_anchor(const struct likeness *l, int64_t i)
     l->losses[i] = log(sum) + most - own;
 }
 
-/* The gradient at a sample of unit length: of an anchor over its candidates, of a candidate over
- * the anchors. */
+/* The gradient of a sample's unit vector: of an anchor over its candidates, of a candidate over the
+ * anchors. */
 static void pull(const struct likeness *l, int64_t sample, float *out)
 {
     const int64_t i = sample / l->together, place = sample % l->together, m = candidates_of(l);
@@ -111,7 +111,7 @@ int64_t trainer_together(const struct zinf_trainer *t)
     return t->setup.options.together > 1 ? t->setup.options.together : 1;
 }
 
-/* Where an input of a micro-batch's stands, to be brought to the device. */
+/* Memory of an input of a micro-batch, from which the device gets it. */
 static float *input_of(const struct zinf_trainer *t, enum zinf_input input, int64_t micro)
 {
     const struct walk *w = &t->setup.walk;
@@ -147,7 +147,7 @@ void trainer_read_embedding(const struct zinf_trainer *t, int64_t sample, float 
         out[k] = (float)((double)sum[k] / (n > 0 ? n : 1));
 }
 
-/* The length of the sum, and that divided by it; which is as it is for the mean. */
+/* Scales the sum to length 1 and returns its length. Taking the mean first would give the same. */
 static double make_unit(const float *sum, float *out, int64_t cols)
 {
     const double length = sqrt(dot(sum, sum, cols));
@@ -156,7 +156,8 @@ static double make_unit(const float *sum, float *out, int64_t cols)
     return length;
 }
 
-/* The gradient at the unit vector becomes that at the sum: only what turns it. */
+/* Turns the gradient of the unit vector into that of the sum: the part across the vector, divided
+ * by the length. */
 static void turn(float *pull, const float *unit, double length, int64_t cols)
 {
     const double along = dot(pull, unit, cols);
@@ -164,7 +165,7 @@ static void turn(float *pull, const float *unit, double length, int64_t cols)
         pull[k] = length > 0 ? (float)(((double)pull[k] - along * (double)unit[k]) / length) : 0;
 }
 
-/* Room for `rows` rows of a step, of all ranks; what was taken before goes. */
+/* Allocates memory for `rows` rows of all ranks, in place of earlier memory. */
 static int take_room(struct zinf_trainer *t, int64_t samples, struct likeness *l)
 {
     const uint64_t shares = (uint64_t)l->n * (uint64_t)candidates_of(l);
@@ -183,14 +184,15 @@ static int take_room(struct zinf_trainer *t, int64_t samples, struct likeness *l
     return 0;
 }
 
-/* Where the parts of that are. */
+/* The parts of that memory. */
 struct parts {
     double *lengths; /* [samples] */
-    float *own;      /* [samples][cols]: units, then what pulls them */
+    float *own;      /* [samples][cols]: unit vectors, then their gradients */
     float *all;      /* of all ranks */
 };
 
-/* Units of this rank's samples, and those of all ranks; shared: there are others. */
+/* Makes the unit vectors of this rank's samples and collects those of all ranks; shared: there are
+ * others. */
 static int gather(struct zinf_trainer *t, int64_t samples, bool shared, struct likeness *l,
                   struct parts *p)
 {
@@ -227,7 +229,7 @@ static struct likeness likeness_of(const struct zinf_trainer *t, int64_t samples
     };
 }
 
-/* Of this rank's samples, into the inputs of the sweep that goes backward. */
+/* Copies the gradients of this rank's samples to the inputs of the backward sweep. */
 static void give_pulls(struct zinf_trainer *t, const struct likeness *l, const struct parts *p,
                        int64_t samples)
 {

@@ -1,14 +1,14 @@
 /*
- * emit: a stage's operations. Forward, backward visit by visit, both at once for a sweep that is at
- * hand whole, one row of logits. Each for a range of micro-batches, so that what was fetched serves
- * all of them.
+ * emit: the operations of a stage: forward, backward visit by visit, both at once for a sweep
+ * whose units are all on the device, and one row of logits. Each is made for a range of
+ * micro-batches, so that a fetched unit serves all of them.
  */
 #include "train/step/emit_call.h"
 
 /* ---- forward ---- */
 
-/* Whether what the stage's visits add to may leave its slot between two of them: there are not as
- * many slots as a visit of all micro-batches looks at. */
+/* Whether values that the stage's visits add to may leave their slots between two visits, since
+ * there are fewer slots than a visit of all micro-batches uses. */
 static bool values_wait(const struct emitter *e, const struct zinf_stage *stage,
                         struct range micros)
 {
@@ -20,7 +20,7 @@ static bool values_wait(const struct emitter *e, const struct zinf_stage *stage,
     return n * (uint64_t)(micros.end - micros.first) > e->xs.n;
 }
 
-/* A visit has made its part of the stage's values, of a micro-batch of the range; last: all. */
+/* A visit has made its part of the stage's values for a micro-batch of the range; last: for all. */
 static void end_values(struct emitter *e, const struct call *c, struct range micros, bool last,
                        const struct zinf_operand *out)
 {
@@ -34,7 +34,7 @@ static void end_values(struct emitter *e, const struct call *c, struct range mic
     }
 }
 
-/* The same call for a reference, in front of the other, which may leave something at hand. */
+/* The call for the reference model, before the other one, whose results may stay on the device. */
 static void emit_reference(struct emitter *e, uint32_t s, uint32_t v, int64_t m)
 {
     struct call c = emit_call_of(e, s, ZINF_PASS_FORWARD, v, m);
@@ -54,7 +54,8 @@ static void emit_reference(struct emitter *e, uint32_t s, uint32_t v, int64_t m)
         e->working = UINT64_MAX;
 }
 
-/* One micro-batch through one visit, in as many parts as what it looks at of other chunks. */
+/* One micro-batch through one visit, in as many parts as it has groups of other chunks to look at.
+ */
 static void emit_forward_visit(struct emitter *e, uint32_t s, uint32_t v, int64_t m,
                                struct range micros)
 {
@@ -105,14 +106,14 @@ void emit_forward(struct emitter *e, uint32_t s, struct range micros)
 
 /* ---- backward ---- */
 
-/* Of this rank's parts the one that the micro-batch's chunk is of. */
+/* Which of this rank's parts has the micro-batch's chunk. */
 static uint32_t part_of(const struct emitter *e, int64_t micro)
 {
     const struct setup *s = e->p->setup;
     return (uint32_t)(micro % s->own_chunks * setup_own_parts(s) / s->own_chunks);
 }
 
-/* The weights of a stage whose backward does not read them are not fetched for it. */
+/* Weights that backward does not read are not fetched for it. */
 static void add_units_back(struct emitter *e, struct call *c)
 {
     if (!c->stage->ops->backward_without_weights)
@@ -123,8 +124,8 @@ static void add_units_back(struct emitter *e, struct call *c)
 
 /* ---- gradients of values that leave ---- */
 
-/* What is made by the stage's first visit and was not there before: not what it is the gradient of
- * an output in the same place, or added to. */
+/* Whether the stage's first visit makes a gradient that did not exist before: not one in the same
+ * place as an output's, nor one that is added to. */
 static bool is_fresh(const struct emitter *e, const struct call *c, uint32_t i)
 {
     const struct walk_value *values = e->walk->values;
@@ -134,16 +135,16 @@ static bool is_fresh(const struct emitter *e, const struct call *c, uint32_t i)
     return fresh;
 }
 
-/* Whether the pass leaves something in the gradient of what goes in. */
+/* Whether the pass leaves a gradient of an input. */
 static bool gets_gradient(const struct emitter *e, const struct call *c, uint32_t i)
 {
     return emit_has_gradient(e, c->stage->in.at[i]) && call_reads(e, c, c->stage->in.at[i]);
 }
 
-/* Operands behind all others: gradients of what goes in, then of what comes out. Outputs' come
- * first into their slots, since inputs' may be made in the same; then what is there already, since
- * slots are taken in turn, and what the call makes would wait for the call. begins: it is the
- * call's first part. */
+/* Adds the last operands: gradients of inputs, then of outputs. Slots are taken in this order:
+ * gradients of outputs first, since those of inputs may be made in the same slots; then what exists
+ * already; since slots are used in turn, the others would wait for the call itself. begins: this is
+ * the call's first part. */
 static void add_gradients(struct emitter *e, struct call *c, bool begins)
 {
     const struct zinf_ids *in = &c->stage->in, *out = &c->stage->out;
@@ -160,8 +161,8 @@ static void add_gradients(struct emitter *e, struct call *c, bool begins)
                 e->operands[first + i] = emit_gradient(e, in->at[i], e->micro, fresh, &c->uses);
 }
 
-/* Back to where they live: what the stage has made, and what its next visit reads, where the stage
- * may have worked. */
+/* Stores gradients that the stage has made, and those that its next visit reads if the stage may
+ * have changed them. */
 static void end_gradients(struct emitter *e, const struct call *c)
 {
     const struct zinf_ids *in = &c->stage->in, *out = &c->stage->out;
@@ -177,22 +178,23 @@ static void end_gradients(struct emitter *e, const struct call *c)
             emit_gradient_made(e, out->at[i], e->micro, at[in->n + i]);
 }
 
-/* The n-th micro-batch of a range that goes backward: samples are in order, and the chunks of each
- * from the last one. */
+/* The n-th micro-batch of a range in backward: samples in order, the chunks of each from the last
+ * to the first. */
 static int64_t backward_micro(const struct emitter *e, struct range micros, int64_t n)
 {
     const int64_t chunks = e->p->setup->n_chunks;
     return micros.first + n / chunks * chunks + chunks - 1 - n % chunks;
 }
 
-/* Whether what backward of a stage reads is made again for it. */
+/* Whether values that backward of the stage reads are computed again for it. */
 static bool recomputes(const struct emitter *e, uint32_t s, int64_t micro)
 {
     return e->walk->stages[s].ordinal != WALK_NONE && !stage_is_kept(e->p, s) &&
            e->working != emit_number(e, s, micro);
 }
 
-/* One chunk's, in a part more where it begins a group and is handed something. */
+/* Makes the keys and values of one chunk; in one part more if it begins a group and gets a state
+ * handed over. */
 static void emit_carry_chunk(struct emitter *e, uint32_t s, int64_t m)
 {
     const struct groups groups = {carried_needs(e->p, s, emit_chunk(e, m)),
@@ -212,8 +214,8 @@ static void emit_carry_chunk(struct emitter *e, uint32_t s, int64_t m)
     e->working = UINT64_MAX;
 }
 
-/* In the order of the sequence: this rank's pieces from its front, then those from its end, each
- * behind what comes before it. All ranks' programs have the same operations in the same order. */
+/* In the order of the sequence: this rank's chunks from the front, then those from the end. The
+ * programs of all ranks have the same operations in the same order. */
 static void carry_in_order(struct emitter *e, uint32_t s, int64_t first)
 {
     for (int back = 0; back < 2; back++) {
@@ -243,7 +245,7 @@ void emit_carry(struct emitter *e, uint32_t s, int64_t first)
     e->carrying = emit_carried_number(e, s, first);
 }
 
-/* What backward reads, in parts of its own. */
+/* Computes again what backward reads, in parts of its own. */
 static void emit_recompute(struct emitter *e, uint32_t s, int64_t m)
 {
     const struct groups groups = call_groups(e, s, m);
@@ -259,7 +261,7 @@ static void emit_recompute(struct emitter *e, uint32_t s, int64_t m)
     e->working = emit_number(e, s, m);
 }
 
-/* The places that the call's part before had. */
+/* Uses the places of the call's previous part. */
 static void add_same_contributions(struct emitter *e, struct call *c)
 {
     for (uint32_t i = 0; i < call_n_units(c); i++) {
@@ -337,7 +339,8 @@ void emit_backward(struct emitter *e, uint32_t s, struct range micros)
     }
 }
 
-/* All micro-batches add to one place, in their order: one contribution. In a tree they cannot. */
+/* All micro-batches add to one place, in order, as one contribution. That is not possible where
+ * contributions are added in a tree. */
 void emit_backward_last(struct emitter *e, uint32_t s, struct range micros)
 {
     if (e->p->setup->exact) {
@@ -385,7 +388,7 @@ void emit_whole(struct emitter *e, uint32_t s, struct range micros)
 
 /* ---- logits ---- */
 
-/* Of one visit, from one micro-batch: of chunks only that is run which has the row. */
+/* The row of one visit, from one micro-batch; with chunks, only the chunk that has the row runs. */
 static void emit_row_of(struct emitter *e, uint32_t s, uint32_t v, int64_t micro)
 {
     struct plan *p = e->p;

@@ -1,11 +1,11 @@
 /*
- * emit_border: what ranks that have stages one after the other give each other: values to the next
- * one, their gradients back. Values and gradients of a micro-batch stay where they are until both
- * neighbours are done with it, so a transfer overlaps with all that is computed of others.
+ * emit_border: exchanges between neighbouring ranks of a pipeline: values go to the next rank,
+ * their gradients come back. Values and gradients of a micro-batch stay where they are until both
+ * ranks are done with them, so a transfer overlaps with the computation of other micro-batches.
  */
 #include "train/step/emit_call.h"
 
-/* One exchange: of a value and a micro-batch each way; or of what a value is for a reference. */
+/* An exchange: a micro-batch of a value in each direction, or a value for the reference model. */
 struct crossing {
     uint32_t value;
     bool reference;
@@ -17,7 +17,7 @@ static zinf_resource crossing_of(const struct emitter *e, int64_t micro)
     return e->crossing[micro % e->p->itinerary.live];
 }
 
-/* fresh: it is made there. */
+/* The place of a gradient; fresh: it is made there. */
 static struct zinf_operand gradient_of(struct emitter *e, uint32_t value, int64_t micro, bool fresh,
                                        struct uses *uses)
 {
@@ -25,7 +25,7 @@ static struct zinf_operand gradient_of(struct emitter *e, uint32_t value, int64_
                                       : zinf_at(gradient_at(e->p, value, micro));
 }
 
-/* Of the value itself, or of its gradient. */
+/* What is given: the value, or its gradient. */
 static struct zinf_operand give(struct emitter *e, const struct crossing *c, bool value,
                                 struct uses *uses)
 {
@@ -83,7 +83,7 @@ static void emit_crossing(struct emitter *e, const struct crossing *c, bool next
         emit_gradient_made(e, c->value, c->takes, at[1]);
 }
 
-/* Both sides have the same lists of what crosses, in the order of values. */
+/* Both ranks have the same lists of values that cross, in the same order. */
 static void emit_value_crossings(struct emitter *e, const struct visit *b, uint32_t v, int64_t i)
 {
     const struct zinf_graph *g = e->walk->graph;

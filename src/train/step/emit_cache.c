@@ -1,7 +1,7 @@
 /*
- * emit_cache: what a stage remembers of sequences that are continued. On the device it has a place
- * for good; in host memory it is fetched beside the stage's parameters, and what the stage adds
- * goes back. How much of it that is only the call knows: cache_ops.c.
+ * emit_cache: the cached data of sequences that are continued. On the device a stage's cache has a
+ * fixed place; in host memory it is fetched beside the stage's parameters, and what the stage adds
+ * goes back. How much of it is transferred depends on the call: cache_ops.c.
  */
 #include "train/step/emit.h"
 
@@ -40,7 +40,7 @@ struct zinf_operand emit_cache(struct emitter *e, uint32_t stage, struct uses *u
 {
     struct uses in = {0};
     uint32_t deadline = e->deadline;
-    uses_read(uses, e->inputs); /* where sequences and positions are */
+    uses_read(uses, e->inputs); /* reads the sequences and positions */
     if (!e->p->amounts.host_cache)
         return home(e, stage);
     zinf_buffer buffer = emit_buffer(e, e->caches);

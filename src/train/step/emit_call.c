@@ -1,6 +1,6 @@
 /*
- * emit_call: one operation of a stage while it is made: its operands, what it looks at of other
- * chunks, and where gradients of its units go.
+ * emit_call: one operation of a stage while it is made: its operands, the data of other chunks
+ * that it looks at, and where gradients of its units go.
  */
 #include "train/step/emit_call.h"
 
@@ -74,8 +74,8 @@ struct zinf_operand emit_input_at(const struct emitter *e, uint32_t value, int64
     return zinf_at(device_at(p, (loss ? p->at.d_losses : p->at.d_inputs) + offset));
 }
 
-/* What a stage makes for a reference: in slots of its own, which are free again after the last
- * consumer. Computations come one after the other, and nothing else looks there. */
+/* Values that a stage makes for the reference model: in slots of their own, free again after the
+ * last consumer. Computations follow each other, and nothing else uses them. */
 struct zinf_operand emit_reference_at(const struct emitter *e, uint32_t value, int64_t micro)
 {
     const struct plan *p = e->p;
@@ -85,7 +85,7 @@ struct zinf_operand emit_reference_at(const struct emitter *e, uint32_t value, i
                                     (copy * w->n_slots + w->values[value].slot) * w->slot_bytes));
 }
 
-/* What only forward looks at may be of no more use already. */
+/* Values that only forward reads may not exist any more. */
 static bool looks_at(const struct call *c, const struct zinf_value *v)
 {
     const bool forward = kind_pass(c->op.kind) == ZINF_PASS_FORWARD;
@@ -94,8 +94,8 @@ static bool looks_at(const struct call *c, const struct zinf_value *v)
     return !v->passing && !c->stage->ops->backward_without_inputs;
 }
 
-/* Of chunks a stage that reads another sequence has its keys and values at hand, and looks at the
- * sequence itself where it carries these, and goes back through them. */
+/* With chunks, a stage that reads another sequence uses its carried keys and values. It reads the
+ * sequence itself only where it makes these, and goes back through them. */
 bool call_reads(const struct emitter *e, const struct call *c, uint32_t value)
 {
     const struct zinf_value *v = &e->walk->graph->values[value];
@@ -125,7 +125,8 @@ void call_inputs(struct emitter *e, struct call *c)
         emit_choice_reads(e, (uint32_t)c->op.stage, e->micro, &c->uses);
 }
 
-/* begins: the stage begins to make them. Backward needs only those that never left the device. */
+/* begins: the stage begins to make its outputs. Backward needs only those that stayed on the
+ * device. */
 void call_outputs(struct emitter *e, struct call *c, bool begins, bool backward)
 {
     for (uint32_t i = 0; i < c->stage->out.n; i++) {
@@ -166,7 +167,7 @@ uint32_t emit_chunk(const struct emitter *e, int64_t micro)
 
 /* ---- what a stage carries from chunk to chunk ---- */
 
-/* Whether that of all chunks is made before any of them looks at it. */
+/* Whether the carried data of all chunks are made before any chunk looks at them. */
 bool emit_keys_first(const struct emitter *e, uint32_t s)
 {
     return in_parts(e->p->setup) || e->walk->stages[s].keys_first;
@@ -192,7 +193,7 @@ void call_set_group(struct call *c, struct groups groups, uint32_t group)
     c->op.bytes /= groups.end - groups.first;
 }
 
-/* Those of the call's group up to the call's own chunk. */
+/* The chunks of the call's group up to its own. */
 static struct span_of chunks_of(const struct emitter *e, const struct call *c)
 {
     const uint32_t own = emit_chunk(e, e->micro), span = (uint32_t)carried_span(e->p);
@@ -208,7 +209,7 @@ static bool has_own(const struct emitter *e, const struct call *c)
 struct zinf_operand call_carried(struct emitter *e, struct call *c, bool makes)
 {
     const uint32_t s = (uint32_t)c->op.stage, end = chunks_of(e, c).end;
-    /* Whoever makes them; what was handed over is where a stage's kept activations are. */
+    /* Whoever makes them. A state that was handed over is among a stage's kept activations. */
     const bool stays = carried_groups(e->p) == 1;
     const bool all = (emit_keys_first(e, s) && stays) || (!makes && !c->info->carried[1]);
     const struct span_of made = {all ? 0 : end - (makes && has_own(e, c)), end};
@@ -218,7 +219,7 @@ struct zinf_operand call_carried(struct emitter *e, struct call *c, bool makes)
     return at;
 }
 
-/* Nothing of a stage that has no keys and values. */
+/* No operand if the stage has no keys and values. */
 struct zinf_operand call_d_carried(struct emitter *e, struct call *c, uint32_t part)
 {
     if (!c->info->carried[1])
@@ -294,23 +295,23 @@ bool call_trains(const struct emitter *e, uint32_t unit)
     return e->walk->graph->units[unit].trained;
 }
 
-/* Of a unit beside a sweep that rows choose each visit makes its own part of the gradient: all of
- * them together are one contribution. */
+/* Each visit makes its own part of the gradient of a unit beside a sweep that rows choose; together
+ * they are one contribution. */
 static bool is_shared(const struct call *c, uint32_t i)
 {
     return c->stage->choice.n && i < c->stage->units.n;
 }
 
-/* Contributions to a gradient that a sample makes: of each chunk one, and one more where its own
- * keys and values come apart. */
+/* Contributions of a sample to a gradient: one of each chunk, and one more where its own keys and
+ * values are apart. */
 static int64_t n_of_sample(const struct emitter *e, const struct call *c)
 {
     return e->p->setup->n_chunks * (c->info->keys_first ? 2 : 1);
 }
 
-/* Partial sums that are there after the first n contributions: one for each level of the tree that
- * has one without a neighbour. A leaf of the tree is a sample, whose chunks are added in the order
- * of backward: one more while it is under way. In order there is one. */
+/* Partial sums after the first n contributions: one for each level of the tree with a sum that has
+ * no neighbour yet. A leaf is a sample, whose chunks are added in the order of backward: one more
+ * sum while it is in progress. Without a tree there is one. */
 static uint32_t n_partial_sums(const struct emitter *e, const struct call *c, int64_t n)
 {
     const int64_t each = n_of_sample(e, c);
@@ -318,8 +319,8 @@ static uint32_t n_partial_sums(const struct emitter *e, const struct call *c, in
     return e->p->setup->exact ? leaves + (n % each > 0) : 1;
 }
 
-/* Whether what the micro-batch makes of the unit is added at once to what is there, and to what:
- * then its products add it themselves, and no kernel has to. Not of parts that are made one by one,
+/* Whether a micro-batch's gradient of the unit is added to an existing sum at once, and to which:
+ * products then add it themselves, without another kernel. Not for parts that are made one by one,
  * nor where rows choose. */
 static bool adds_at_once(const struct emitter *e, const struct call *c, uint32_t i, struct nth nth,
                          struct made_grad *onto)
@@ -371,7 +372,7 @@ void call_contributions(struct emitter *e, struct call *c, struct nth nth)
     }
 }
 
-/* Adapters of a matrix's parts have one of their factors in common, which is joined once. */
+/* Adapters of parts of a matrix share one of their factors, which is joined once. */
 static bool comes_before(const struct zinf_graph *g, const struct zinf_unit *swept, uint32_t number,
                          struct zinf_span span, int b)
 {
@@ -381,7 +382,7 @@ static bool comes_before(const struct zinf_graph *g, const struct zinf_unit *swe
     return found;
 }
 
-/* What the visit has made of the unit beside it: of each of its adapters A and B. */
+/* Joins the visit's gradients of the unit beside it: A and B of each of its adapters. */
 static void join_shares(struct emitter *e, const struct call *c, uint32_t unit,
                         const struct made_grad sum[2])
 {
@@ -409,7 +410,7 @@ void call_join(struct emitter *e, const struct call *c, uint32_t i, uint32_t sum
     e->deadline = INHERITED;
 }
 
-/* Adds the last of the partial sums to the one before it until there are `left`. */
+/* Adds the last partial sum to the one before it until `left` are there. */
 static void join_sums(struct emitter *e, const struct call *c, uint32_t i, uint32_t left)
 {
     struct contribution *of = &e->contributions[i];
@@ -444,8 +445,8 @@ bool emit_has_gradient(const struct emitter *e, uint32_t value)
     return v->flows && v->place != WALK_NONE;
 }
 
-/* Gradients at what the stage takes: to the first it adds, and to another one if a later stage has
- * left something there. Nothing of what it makes. */
+/* Gradients of what the stage takes: it adds to the first, and to others if a later stage has left
+ * a gradient there. None of what it makes. */
 static void add_carried_gradients(struct emitter *e, struct call *c)
 {
     const struct zinf_ids *in = &c->stage->in;

@@ -12,7 +12,7 @@
  */
 #include "train/step/emit.h"
 
-/* Of what ranks bring together in RAM there is one resource for all chunks. */
+/* What ranks exchange in RAM has one resource for all chunks. */
 zinf_resource emit_carried_home(const struct emitter *e, uint64_t number, bool gradient)
 {
     const bool one = in_parts(e->p->setup) && carried_tier(e->p) != ZINF_TIER_DRIVE;

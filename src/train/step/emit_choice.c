@@ -1,11 +1,9 @@
 /*
- * emit_choice: from the value that visits are chosen by to lists of rows. The device makes the
- * value; the host makes the lists, since it must know how many rows a visit has before it can be
- * enqueued, and whether a unit is worth fetching before it is; and the lists go to the device,
- * which gathers by them.
- *
- * Ranks that have slices of a unit fetch it together or not at all: chosen is then what any of them
- * has chosen.
+ * emit_choice: makes lists of rows from the value by which visits are chosen. The device makes the
+ * value. The host makes the lists, since it must know the number of rows before it can enqueue a
+ * visit, and whether a unit is needed before it fetches it. The lists go to the device, which
+ * gathers rows by them. Ranks with slices of a unit fetch it together or not at all, so a unit
+ * counts as chosen if any of them has chosen it.
  */
 #include "train/step/emit.h"
 

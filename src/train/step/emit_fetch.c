@@ -1,7 +1,7 @@
 /*
- * emit_fetch: parameters on their way to the device: into a slot of their own, or into one of those
- * that are used in turn. What is there already is used again, unless it may have been left out: a
- * unit that rows choose among is then fetched anew for every range of micro-batches.
+ * emit_fetch: brings parameters to the device, into a slot of their own or into one of those that
+ * are used in turn. What is there is used again, unless its fetch may have been left out: a unit
+ * that rows choose is fetched anew for every range of micro-batches.
  */
 #include "train/step/emit.h"
 
@@ -33,7 +33,7 @@ static char *own_slot(const struct plan *p, uint32_t unit)
     return device_at(p, p->at.d_own + unit_own_offset(p, unit));
 }
 
-/* What a slot holds that holds the unit for certain; or only in this range, if it was chosen. */
+/* The content of a slot: the unit for certain, or only in this range, if it was chosen. */
 static uint64_t slot_key(const struct emitter *e, uint32_t unit, bool maybe)
 {
     return unit | (maybe ? (uint64_t)(e->range + 1) << 32 : 0);
@@ -47,7 +47,7 @@ static bool ring_holds(const struct ring *ring, uint64_t thing)
     return false;
 }
 
-/* What is in its own slot may be used now. */
+/* Whether the unit is in its own slot and may be used. */
 static bool is_here(const struct emitter *e, uint32_t unit)
 {
     const struct fetched *f = &e->fetched[unit];
@@ -98,7 +98,7 @@ static bool is_staged(const struct emitter *e, uint32_t unit)
     return e->staged_as[unit] && e->n_staged[size] - e->staged_as[unit] < kept;
 }
 
-/* The slot that it is in, if it is. */
+/* The slot that the unit is in, if any. */
 static bool find_slot(struct emitter *e, uint32_t unit, struct stop *slot)
 {
     if (unit_has_own(e->p, unit)) {

@@ -1,10 +1,10 @@
 /*
- * emit_grad: a unit's gradient from where it is computed to its sum, its norm and its update. A
- * unit has one contribution a micro-batch, or fewer where micro-batches run together; they are
- * added in fp32 in the same order wherever the sum lives. A sum of several is made in the unit's
- * kept place; a single one is used from where it is. Where ranks have stages one after the other,
- * contributions come one by one and are added in the tree that one rank adds them in: sums of it
- * that wait for a neighbour have places of their own.
+ * emit_grad: a unit's gradient, from where it is computed to its sum, its norm and its update. A
+ * unit gets a contribution from each micro-batch, or fewer where micro-batches run together. They
+ * are added in fp32 in the same order wherever the sum is. A sum of several is made in the unit's
+ * kept place; a single contribution is used where it is. In a pipeline contributions come one by
+ * one and are added in the tree of one rank; sums that wait for a neighbour in the tree have
+ * places of their own.
  */
 #include "train/step/emit.h"
 
@@ -77,8 +77,8 @@ void emit_grad_join(struct emitter *e, uint32_t unit, struct made_grad sum, stru
     emit_leg(e, &t, &join);
 }
 
-/* Zeros of a unit that no row chose are not written: the update knows of them. A second slot on the
- * device is not free before the next computation. */
+/* Zeros of a unit that no row chose are not written; the update knows of them. A second slot on the
+ * device is free only after the next computation. */
 static void emit_contribution(struct emitter *e, struct trip *t, const struct legs *legs)
 {
     uint32_t deadline = e->deadline;
@@ -130,9 +130,9 @@ uint32_t emit_grad_base(const struct emitter *e, uint32_t unit, uint32_t turn)
     return (follows(e, unit) ? turns - 1 - turn : turn) * sums;
 }
 
-/* A new leaf of a tree whose sums wait in the places from `base` on, one for each bit of the number
- * of leaves that are there. The last one brings all together, and those of several stages, unless
- * other ranks add to them: then these wait in places of their own. */
+/* Adds a leaf to a tree whose sums wait in the places from `base` on, one for each bit of the
+ * number of leaves so far. The last leaf completes the sum, also over several stages, unless other
+ * ranks add to them. */
 static void add_leaf(struct emitter *e, uint32_t unit, uint32_t base, struct turn turn,
                      struct carried *c)
 {
@@ -157,7 +157,8 @@ static void add_leaf(struct emitter *e, uint32_t unit, uint32_t base, struct tur
         emit_grad_add(e, unit, 0, turn, c);
 }
 
-/* Where a contribution's sums begin. A pipeline's visit has one turn; of parts it has all. */
+/* The first place of a contribution's sums. A visit of a pipeline has one turn; with parts it has
+ * all of them. */
 static uint32_t base_of(struct emitter *e, uint32_t unit)
 {
     if (!e->crossing && !in_parts(e->p->setup))

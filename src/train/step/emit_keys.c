@@ -1,13 +1,13 @@
 /*
- * emit_keys: what ranks bring together that share sequences: keys and values, or other things that
- * a stage carries, from each rank to all; their gradients, added up over all parts, to the rank
- * that has made what they are of. It lies on the device of each rank. Where that has groups of
- * chunks it lives in RAM or on the drive. What lives on the drive goes through RAM chunk by chunk,
- * one of each rank at a time, so that memory does not grow with the sequence.
+ * emit_keys: what ranks that share sequences exchange: keys and values, or other data that a stage
+ * carries, from each rank to all; and their gradients, summed over all parts, to the rank that
+ * made them. They are on the device of each rank. Where that has groups of chunks they are kept in
+ * RAM or on the drive. From a drive they go through RAM chunk by chunk, one of each rank at a
+ * time, so memory does not grow with the sequence.
  */
 #include "train/step/emit.h"
 
-/* Where the carried rows of the sample at hand are, or their gradients: not those on a drive. */
+/* Memory of the sample's carried rows, or of their gradients, unless it is on a drive. */
 static struct zinf_operand slot_of(struct emitter *e, uint32_t s, int64_t first, bool gradient,
                                    struct uses *uses)
 {
@@ -26,7 +26,7 @@ static struct zinf_operand slot_of(struct emitter *e, uint32_t s, int64_t first,
     return zinf_in(ring->buffer[at], 0);
 }
 
-/* Bytes of a chunk's; of what a rank has of it. */
+/* Bytes of a chunk, and of a rank's part of it. */
 static uint64_t chunk_bytes(const struct emitter *e, uint32_t s, bool gradient)
 {
     return e->walk->stages[s].carried[gradient];
@@ -37,7 +37,7 @@ static uint64_t own_bytes(const struct emitter *e, uint32_t s, bool gradient)
     return (uint64_t)e->p->setup->own_chunks * chunk_bytes(e, s, gradient);
 }
 
-/* Of one part's gradients. */
+/* Bytes of the gradients of one part. */
 static uint64_t part_bytes(const struct emitter *e, uint32_t s)
 {
     const uint64_t all = (uint64_t)e->p->setup->n_chunks;
@@ -59,7 +59,7 @@ static uint16_t meeting_kind(const struct emitter *e, bool gradient)
     return gradient ? OP_SUM_KEYS : OP_GATHER_KEYS;
 }
 
-/* Between ranks that share sequences: of `bytes` of each. Counted is what comes from others. */
+/* An exchange of `bytes` of each rank that shares sequences. Bytes received from others count. */
 static void emit_meeting(struct emitter *e, uint32_t s, bool gradient, struct zinf_operand at,
                          uint64_t bytes, const struct uses *uses)
 {
@@ -107,7 +107,7 @@ static void emit_joining(struct emitter *e, struct leg join, struct zinf_operand
 
 /* ---- by way of a buffer, which has room for a chunk of each rank ---- */
 
-/* A chunk between its home on the drive and a place in the buffer. */
+/* Moves a chunk between its home on the drive and a place in the buffer. */
 static void emit_passage(struct emitter *e, uint32_t s, enum zinf_lane lane, uint64_t number,
                          bool gradient, zinf_buffer buffer, uint64_t place)
 {
@@ -121,7 +121,7 @@ static void emit_passage(struct emitter *e, uint32_t s, enum zinf_lane lane, uin
     e->flags &= (uint16_t)~OP_CARRIED;
 }
 
-/* The n-th chunks of all ranks, from this rank to all; or the sum of their gradients over ranks. */
+/* Exchanges the n-th chunks of all ranks: each to all, or the sum of their gradients over ranks. */
 static void emit_exchange(struct emitter *e, uint32_t s, int64_t n, bool gradient)
 {
     const struct zinf_axis *context = context_axis(e->p->setup);
@@ -154,7 +154,7 @@ static void clear_drive(struct emitter *e, uint32_t s)
         emit_passage(e, s, ZINF_LANE_WRITE, number, true, buffer, 0);
 }
 
-/* Adds one part's gradients to another's. */
+/* Adds the gradients of one part to another's. */
 static void join_on_drive(struct emitter *e, uint32_t s, uint64_t to, uint64_t from)
 {
     const uint64_t n = (uint64_t)e->p->setup->n_chunks, bytes = chunk_bytes(e, s, true);
@@ -207,7 +207,7 @@ static void join_parts(struct emitter *e, uint32_t s, int64_t first, uint64_t to
                  zinf_beyond(at, from * part_bytes(e, s)), bytes, &uses);
 }
 
-/* This rank's parts to the first one, then over ranks. */
+/* Sums this rank's parts into the first one, then over ranks. */
 void emit_sum_keys(struct emitter *e, uint32_t s, int64_t first)
 {
     const uint64_t parts = (uint64_t)setup_own_parts(e->p->setup);
@@ -260,8 +260,8 @@ void emit_hand(struct emitter *e, uint32_t s, int64_t first, struct handing how)
                             "and the device has room for some chunks of a layer only; give it "
                             "more memory, or make chunks longer (zinf.sequence_chunk)",
                             e->walk->graph->stages[s].name);
-    /* The chunks between a take and its give are computed with these: no rank meets others there
-     * (check_hands). */
+    /* The chunks between a take and the matching give are computed with these units: no rank meets
+     * others there (check_hands). */
     for (uint32_t i = 0; i < e->walk->graph->stages[s].units.n; i++)
         emit_fetch(e, e->walk->graph->stages[s].units.at[i], &uses);
     const struct zinf_operand at = handed_at(e, s, first, how, &uses);

@@ -1,11 +1,10 @@
 /*
- * emit_parts: backward of sequences whose chunks are dealt in parts, to ranks along CONTEXT. A part
- * is to sums what a micro-batch is: its chunks are added in the order of backward, parts in the
- * tree over all of them, of which a rank's parts are a subtree.
- *
- * What a stage has carried is complete only when all parts have looked at it. So backward of a
- * sample comes in two phases: of all chunks without their own keys and values, then, with the sums
- * of gradients at these, through what has made them.
+ * emit_parts: backward of sequences whose chunks are dealt out in parts to ranks along CONTEXT.
+ * For sums a part is like a micro-batch: its chunks are added in the order of backward, and parts
+ * in the tree over all parts, of which a rank's are a subtree. The gradient of carried data is
+ * complete only when all parts have looked at the data. So backward of a sample has two phases:
+ * first all chunks without their own keys and values; then, with the summed gradients of these,
+ * back through what made them.
  */
 #include "train/step/emit_call.h"
 
@@ -13,7 +12,7 @@
  * with a sum. */
 static const struct nth apart = {1, 0}, goes_on = {0, 0};
 
-/* A call's gradients to the sum of a part, which may begin with them. */
+/* Adds a call's gradients to the sum of a part, or begins the sum with them. */
 static void join_part(struct emitter *e, const struct call *c, uint32_t part)
 {
     for (uint32_t i = 0; i < call_n_units(c); i++) {
@@ -107,7 +106,7 @@ static void emit_turn(struct emitter *e, uint32_t s, uint32_t v, struct range mi
     e->n_turns = e->crossing ? e->n_turns : 1;
 }
 
-/* Whether visits make one contribution together to a unit beside the sweep. */
+/* Whether the visits together make one contribution to a unit beside the sweep. */
 static bool visits_share(const struct emitter *e, const struct zinf_stage *stage)
 {
     bool share = false;
@@ -116,8 +115,8 @@ static bool visits_share(const struct emitter *e, const struct zinf_stage *stage
     return share;
 }
 
-/* What is fetched for a visit serves all samples, unless all visits of one make a contribution
- * together. */
+/* A unit that is fetched for a visit serves all samples, unless the visits of a sample make a
+ * contribution together. */
 void emit_backward_parts(struct emitter *e, uint32_t s, struct range micros)
 {
     const struct zinf_stage *stage = &e->walk->graph->stages[s];

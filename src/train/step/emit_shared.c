@@ -1,12 +1,14 @@
 /*
- * emit_shared: gradients of units that stages of several ranks have, such as a table that is the
- * head, too. Each of these ranks has the unit, its state and its update. Behind all visits their
- * sums go from the last rank to the first, each adding its own, in the order in which one rank adds
- * contributions; then the first gives the others the result, and all make the same update.
+ * emit_shared: gradients of units that several ranks of a pipeline have, such as a table that is
+ * also the head. Each of these ranks has the unit, its state and its update. After all visits,
+ * sums go from the last rank to the first, and each rank adds its own, in the order in which one
+ * rank would add contributions. Then the first rank gives the result to the others, and all make
+ * the same update.
  */
 #include "train/step/emit.h"
 
-/* One round of all ranks of the pipeline; those that neither give nor take come to it, too. */
+/* An exchange in which all ranks of the pipeline take part, also those that neither give nor take.
+ */
 static void emit_round(struct emitter *e, const struct shared_unit *s, uint32_t round,
                        const struct carried *given, const struct carried *taken)
 {
@@ -33,14 +35,14 @@ static void emit_round(struct emitter *e, const struct shared_unit *s, uint32_t 
     emit(e, &op, &uses);
 }
 
-/* Memory for what comes. */
+/* Memory for the received sum. */
 static struct carried new_carried(struct emitter *e)
 {
     const zinf_buffer buffer = emit_buffer(e, e->host_grads);
     return (struct carried){{zinf_in(buffer, 0), buffer, true}, {GRAD_STAGING, ALONE}, false};
 }
 
-/* This rank's own sums of each stage, added to what came. */
+/* Adds this rank's own sums of each stage to the received one. */
 static void add_own(struct emitter *e, uint32_t unit, struct turn end, struct carried *c)
 {
     const uint32_t turns = e->walk->units[unit].turns;

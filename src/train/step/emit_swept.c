@@ -1,11 +1,11 @@
 /*
- * emit_swept: gradients of a sweep that runs whole, all of whose units are at hand at once. Its
- * operation is made for one micro-batch at a time; what several of a range make is added up on the
- * device where there are slots for it, so that it goes to the kept sums once.
+ * emit_swept: gradients of a sweep whose units are all on the device. Its operation runs for one
+ * micro-batch at a time. Gradients of several micro-batches of a range are added up on the device
+ * where there are slots, so that they go to the kept sums once.
  */
 #include "train/step/emit.h"
 
-/* All its units are used alike; what is frozen has no gradient to go by. */
+/* All units of a sweep are used alike, so the first trained one stands for them. */
 static uint32_t first_trained(const struct emitter *e, const struct zinf_ids *sweep)
 {
     for (uint32_t i = 0; i < sweep->n; i++)
@@ -14,7 +14,8 @@ static uint32_t first_trained(const struct emitter *e, const struct zinf_ids *sw
     return sweep->at[0];
 }
 
-/* The first micro-batch's are computed where they are summed: their kept places, or slots. */
+/* The first micro-batch's gradients are made where they are summed: in their kept places, or in
+ * slots. */
 void emit_swept_targets(struct emitter *e, const struct zinf_ids *sweep, bool first,
                         struct uses *uses)
 {

@@ -9,7 +9,8 @@
 #include "train/rules/rules.h"
 #include "train/step/emit.h"
 
-/* State, parameters and gradient come into the slot; the first to come is the slot itself. */
+/* The operations that bring state, parameters and gradient into the slot; the first also takes the
+ * slot. */
 #define MAX_PARTS 3
 #define MOST_OPERANDS 6 /* of an update, by op.h */
 
@@ -17,15 +18,17 @@ struct group {
     uint32_t number, unit;
     uint64_t n;
     struct zinf_location state[2], param[2]; /* now, and after the update */
-    struct zinf_location tail; /* of the state; it follows the head in the tile; of parameters: */
+    /* the state's part behind the head, which follows it in the tile; and that of parameters: */
+    struct zinf_location tail;
     struct zinf_location param_tail[2]; /* now, and after the update */
     struct zinf_location grad_home;
-    zinf_buffer tile;               /* ZINF_NO_BUFFER: none is needed */
-    bool tile_ready;                /* something has been put there */
-    zinf_resource parts[MAX_PARTS]; /* what else the update waits for */
+    zinf_buffer tile;               /* ZINF_NO_BUFFER: no tile is needed */
+    bool tile_ready;                /* something is in it already */
+    zinf_resource parts[MAX_PARTS]; /* other resources that the update waits for */
     uint32_t n_parts;
     zinf_resource grad;
-    zinf_buffer updated; /* where an image is made of the unit; ZINF_NO_BUFFER: none is */
+    /* buffer of the unit's parameters from which an image is made; ZINF_NO_BUFFER: none */
+    zinf_buffer updated;
 };
 
 static struct group group_at(struct emitter *e, uint32_t number)
@@ -40,11 +43,13 @@ static struct group group_at(struct emitter *e, uint32_t number)
     }
     group.tail = zinf_tiers_group_tail(p->tiers, number);
     group.grad_home = zinf_tiers_group_grad(p->tiers, number);
-    group.state[0].bytes -= durable_copy_bytes(p->setup, g->n); /* only ever written */
+    /* the copy of parameters is only written */
+    group.state[0].bytes -= durable_copy_bytes(p->setup, g->n);
     return group;
 }
 
-/* Adds what an operation that fills a part of the tile uses: the first takes the tile. */
+/* Adds the resources of an operation that fills a part of the tile; the first one takes the tile.
+ */
 static struct zinf_operand into_tile(struct emitter *e, struct group *g, uint64_t offset,
                                      struct uses *uses)
 {
@@ -62,13 +67,13 @@ static struct zinf_operand into_tile(struct emitter *e, struct group *g, uint64_
     return zinf_in(g->tile, offset);
 }
 
-/* An offset in the tile. */
+/* Offset of a place in the tile. */
 static uint64_t tile_at(const struct plan *p, enum waypoint place)
 {
     return place == STATE_TILE ? p->sizes.tile_state : place == GRAD_TILE ? p->sizes.tile_grad : 0;
 }
 
-/* Of an operation with state or parameters of a home on the drive. */
+/* Flag of an operation with packed state or parameters on the drive. */
 static uint16_t packed_flag(const struct emitter *e, const struct group *g, bool state, bool param)
 {
     const struct rule_thing t = {e->p->setup, ZINF_PACKABLE_STATE, g->number, false};
@@ -78,13 +83,13 @@ static uint16_t packed_flag(const struct emitter *e, const struct group *g, bool
                                                                                          : 0));
 }
 
-/* Of one with a gradient that comes from its home. */
+/* Flag of an operation with a packed gradient from its home. */
 static uint16_t grad_flag(const struct emitter *e, const struct group *g, bool kept)
 {
     return kept && e->p->homes[g->unit].packs_grad ? OP_GRAD : 0;
 }
 
-/* Into the tile, from where it lives. */
+/* Brings a part into the tile from its home. */
 static void emit_in(struct emitter *e, struct group *g, const struct leg *leg)
 {
     const bool tail = leg->from.place == STATE_TAIL, grad = leg->from.place == GRAD_HOME;
@@ -109,7 +114,7 @@ static void emit_in(struct emitter *e, struct group *g, const struct leg *leg)
     e->flags &= (uint16_t) ~(OP_KEPT | OP_ANY_PACKED);
 }
 
-/* And back, in the new generation; or from a home in RAM to its copy on the drive. */
+/* Takes a part back, in the new generation; or from RAM to its copy on the drive. */
 static void emit_out(struct emitter *e, const struct group *g, const struct leg *leg)
 {
     const struct zinf_location backing = zinf_tiers_group_backing(e->p->tiers, g->number, 1);
@@ -136,20 +141,20 @@ static void emit_out(struct emitter *e, const struct group *g, const struct leg 
     }
 }
 
-/* Whether it packs parameters that RAM has as they are; if RAM has them packed, the copy is that.
- */
+/* Whether the update packs parameters that are unpacked in RAM; if they are packed there, that is
+ * the copy. */
 static bool makes_copy(const struct zinf_home *home)
 {
     return home->packs_copy && !home->param_headed;
 }
 
-/* Whether the update leaves its parameters somewhere else, too. */
+/* Whether the update also leaves its parameters in another place. */
 static bool has_copy(const struct emitter *e, const struct group *g)
 {
     return makes_copy(&e->p->homes[g->unit]) || g->updated != ZINF_NO_BUFFER;
 }
 
-/* at: the update's operands by op.h. */
+/* at: operands of the update, see op.h. */
 static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
                       const struct zinf_operand at[MOST_OPERANDS])
 {
@@ -178,18 +183,18 @@ static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
     emit(e, &op, &uses);
 }
 
-/* The update of a unit, which all of its sub-groups have in common. */
+/* The common part of the updates of a unit's sub-groups. */
 struct update {
     struct legs legs;
     uint32_t waypoints;
-    bool at_hand; /* parameters, at hand */
+    bool at_hand; /* the unit's parameters if they are still in memory */
     struct stop hand;
     enum portion portion;
-    zinf_buffer updated; /* the unit's, of which an image is made; ZINF_NO_BUFFER: none is */
+    zinf_buffer updated; /* of the unit, to make an image; ZINF_NO_BUFFER: none */
 };
 
-/* The gradient was computed with the parameters: where they are still at hand they need not be read
- * again. */
+/* Parameters that the gradient was computed with need not be read again if they are still in
+ * memory. */
 static struct update update_of(struct emitter *e, uint32_t unit, struct end grad)
 {
     const struct plan *p = e->p;
@@ -203,7 +208,7 @@ static struct update update_of(struct emitter *e, uint32_t unit, struct end grad
     return u;
 }
 
-/* This sub-group's. */
+/* The part of this sub-group. */
 static struct zinf_operand fetched_in(const struct emitter *e, struct group *g,
                                       const struct update *u)
 {
@@ -214,7 +219,7 @@ static struct zinf_operand fetched_in(const struct emitter *e, struct group *g,
     return zinf_beyond(u->hand.at, first * zinf_dtype_bytes(e->p->setup->dtype));
 }
 
-/* Operands that are in the tile, now and after the update; all but the gradient of an eager one. */
+/* Finds operands in the tile, now and after the update, except the gradient of an early update. */
 static void find_operands(struct emitter *e, struct group *g, uint32_t places,
                           struct zinf_operand at[MOST_OPERANDS])
 {
@@ -232,7 +237,7 @@ static void find_operands(struct emitter *e, struct group *g, uint32_t places,
         g->grad = g->tile;
 }
 
-/* grad: this group's, in memory that the CPU can read; NULL: at its home. */
+/* grad: the sub-group's gradient in memory that the CPU can read; NULL: it is at its home. */
 static void emit_group(struct emitter *e, struct group *g, const struct update *u,
                        const struct zinf_operand *grad)
 {
@@ -257,7 +262,7 @@ static void emit_group(struct emitter *e, struct group *g, const struct update *
     }
 }
 
-/* The image beside the unit's parameters, of the same generation. */
+/* Makes the image beside the unit's parameters, of the same generation. */
 static void emit_image(struct emitter *e, uint32_t unit, const struct update *u)
 {
     const struct legs legs = way_image();
@@ -326,7 +331,7 @@ void emit_update_late(struct emitter *e, uint32_t unit)
     e->deadline = deadline;
 }
 
-/* All ranks come to it before, or behind, what they exchange of their stages. */
+/* A point that all ranks reach before, or after, the exchanges of their stages. */
 void emit_meet(struct emitter *e)
 {
     struct zinf_op op = {.lane = ZINF_LANE_NET, .axis = ZINF_AXES, .kind = OP_MEET, .unit = -1};

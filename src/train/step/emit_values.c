@@ -1,17 +1,17 @@
 /*
- * emit_values: values between stages on their way to and from the tier where they live between
- * forward and backward. Those that stay on the device have places of their own.
+ * emit_values: transfers of values between the device and the tier where they are kept between
+ * forward and backward. Values that stay on the device have places of their own.
  */
 #include "train/step/emit.h"
 
-/* What may live elsewhere, of one micro-batch: a value, the place of a value's gradient, or what a
+/* What may be kept elsewhere, of one micro-batch: a value, the gradient of a value, or data that a
  * stage keeps beside the value that it makes. */
 struct thing {
     struct ring *slots;
     uint32_t value, number;
     int64_t micro;
     uint64_t bytes, bytes_before;
-    uint16_t flags; /* of transfers: of values only the rows that a step's samples have (batch.c) */
+    uint16_t flags; /* of transfers: only the rows that a step's samples have are moved (batch.c) */
 };
 
 static struct thing value_of(struct emitter *e, uint32_t value, int64_t micro)
@@ -20,7 +20,7 @@ static struct thing value_of(struct emitter *e, uint32_t value, int64_t micro)
     return (struct thing){&e->xs, value, v->number, micro, v->bytes, v->bytes_before, OP_VALUE};
 }
 
-/* Behind all values. */
+/* Its number is behind those of all values. */
 static struct thing gradient_of(struct emitter *e, uint32_t value, int64_t micro)
 {
     const struct walk *w = e->walk;
@@ -32,7 +32,7 @@ static struct thing gradient_of(struct emitter *e, uint32_t value, int64_t micro
         0};
 }
 
-/* Behind all gradients. */
+/* Its number is behind those of all gradients. */
 static struct thing kept_of(struct emitter *e, uint32_t stage, int64_t micro)
 {
     const struct walk *w = e->walk;
@@ -52,7 +52,7 @@ static uint64_t x_number(const struct emitter *e, const struct thing *t)
     return (uint64_t)t->number * n + (uint64_t)t->micro % n;
 }
 
-/* On the device, in a place of its own, as long as anything needs it. */
+/* Whether the value has a place of its own on the device for as long as it is needed. */
 static bool stays(const struct emitter *e, uint32_t value)
 {
     const struct plan *p = e->p;
@@ -154,7 +154,7 @@ struct zinf_operand emit_value(struct emitter *e, uint32_t value, int64_t micro,
     return x;
 }
 
-/* Where the call works. */
+/* The memory in which the call uses it. */
 static struct zinf_operand work_at(struct emitter *e, const struct thing *t, bool fresh,
                                    struct uses *uses)
 {

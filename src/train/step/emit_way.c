@@ -1,11 +1,10 @@
 /*
- * emit_way: the legs of a way as operations. A leg reads the place that it comes from and writes
- * the one that it goes to, so waits follow from places alone. Memory on the way (staging, slots) is
- * taken when a leg first touches it.
- *
- * Legs on the lane NET meet the same legs of other ranks, because all ranks have them in one order:
- * the same programs, ordered by the same rates (agree.h). So none is ever left out by what a rank
- * alone has seen: whether rows have chosen a unit is first agreed on (emit_choice.c).
+ * emit_way: makes operations of the legs of a way. A leg reads the place that it begins at and
+ * writes the one where it ends, so waits follow from places. Memory on the way (staging, slots) is
+ * taken when a leg first uses it. Legs on the lane NET meet the same legs of other ranks, which
+ * works because all ranks have them in one order: the same programs, ordered by the same rates
+ * (agree.h). So no rank may leave one out by what it alone knows; whether rows have chosen a unit
+ * is agreed on first (emit_choice.c).
  */
 #include "train/step/emit.h"
 
@@ -35,7 +34,7 @@ static zinf_resource take(struct emitter *e, const struct trip *t, enum waypoint
         return emit_buffer(e, e->host_grads);
     case VALUE_STAGING:
         return emit_buffer(e, e->x_staging);
-    default: /* memory of its own: only its use is new */
+    default: /* has memory of its own; only its use is noted */
         if (!e->code)
             e->code = zinf_program_resource(e->program, &resource);
         return resource;
@@ -65,11 +64,13 @@ static uint64_t bytes_of(const struct emitter *e, const struct trip *t, const st
     bool of_home = leg->lane == ZINF_LANE_READ || leg->lane == ZINF_LANE_WRITE;
     if (of_home || leg->from.place == FILE_STAGING)
         return t->home.bytes;
-    if (leg->lane == ZINF_LANE_NET) /* of all others; a sum for all comes back besides */
+    /* bytes of all other ranks; a sum for all ranks comes back as well */
+    if (leg->lane == ZINF_LANE_NET)
         return (leg->kind == OP_SUM_FOR_ALL ? 2 : 1) * t->whole_bytes / world * (world - 1);
     if (leg->from.place == SQUARES || leg->from.place == SQUARES_STAGING)
         return t->squares_bytes;
-    if (leg->kind == OP_ENCODE) /* for the largest numbers and for codes; of what is frozen once */
+    /* reads twice, for the largest numbers and for the codes; frozen parameters once */
+    if (leg->kind == OP_ENCODE)
         return plan_keeps_image(e->p, t->unit) && !unit_trains(e->p->setup, t->unit)
                    ? 0
                    : 2 * t->whole_bytes + t->code_bytes;
@@ -78,7 +79,7 @@ static uint64_t bytes_of(const struct emitter *e, const struct trip *t, const st
     return leg->from.portion == WHOLE ? t->whole_bytes : t->slice_bytes;
 }
 
-/* Sums of all ranks are made over what they are made of. */
+/* A sum over all ranks replaces its operands. */
 static void add_uses(struct uses *uses, const struct leg *leg, zinf_resource from, zinf_resource to)
 {
     bool spends = leg->kind == OP_SCATTER || leg->kind == OP_SUM_FOR_ALL;
@@ -126,17 +127,17 @@ void emit_leg(struct emitter *e, struct trip *t, const struct leg *leg)
     emit(e, &op, &uses);
 }
 
-/* A sub-group of what goes by way of packed memory. */
+/* A sub-group that goes through packed memory. */
 struct packed_part {
     uint32_t group;
     uint16_t flag;
-    const struct leg *coder; /* packs or unpacks */
+    const struct leg *coder; /* the leg that packs or unpacks */
     struct stop *home, *plain;
-    struct zinf_operand at;     /* in plain */
-    struct zinf_operand head;   /* what RAM has of it; without memory: nothing */
-    struct zinf_location where; /* what the drive has */
+    struct zinf_operand at;     /* unpacked */
+    struct zinf_operand head;   /* its head in RAM; without memory: none */
+    struct zinf_location where; /* its part on the drive */
     zinf_buffer buffer;
-    zinf_buffer there; /* on the device, where that unpacks; or buffer itself */
+    zinf_buffer there; /* on a device that unpacks; otherwise the buffer */
 };
 
 static void emit_moved(struct emitter *e, const struct trip *t, const struct packed_part *p,
@@ -158,7 +159,7 @@ static void emit_moved(struct emitter *e, const struct trip *t, const struct pac
     e->flags &= (uint16_t)~p->flag;
 }
 
-/* What visits a packed part; of at the third operand counts where the part has a head. */
+/* An operation with a packed part; the third operand counts if the part has a head. */
 static struct zinf_op packed_op(const struct trip *t, const struct packed_part *p,
                                 enum zinf_lane lane, enum op_kind kind,
                                 const struct zinf_operand *at)
@@ -174,7 +175,7 @@ static struct zinf_op packed_op(const struct trip *t, const struct packed_part *
                             .bytes = p->where.head + p->where.bytes};
 }
 
-/* To the device as it is. */
+/* Copies it to the device packed. */
 static void emit_packed_in(struct emitter *e, const struct trip *t, const struct packed_part *p)
 {
     const struct zinf_operand at[] = {zinf_in(p->there, 0), zinf_in(p->buffer, 0), p->head};
@@ -187,7 +188,7 @@ static void emit_packed_in(struct emitter *e, const struct trip *t, const struct
     emit(e, &op, &uses);
 }
 
-/* Packing changes what is known of the home's length: not while somebody reads there. */
+/* Packing changes the stored length, so it must wait until nothing reads there. */
 static void emit_coder(struct emitter *e, const struct trip *t, const struct packed_part *p)
 {
     const bool packs = p->coder->kind == OP_PACK;

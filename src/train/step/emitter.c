@@ -1,4 +1,5 @@
-/* emitter: pools and resources, for the files that build programs. */
+/* emitter: pools and resources of a program that is being built, for the files that emit
+ * operations. */
 #include "train/step/emit.h"
 
 #include <stdlib.h>

@@ -1,9 +1,8 @@
-/* forward: running a trainer's programs without a backward: the losses of windows, one row of
- * logits. New rows of sequences that are continued: decode.c. */
+/* forward: runs a trainer's programs without backward: the losses of windows, and one row of
+ * logits. decode.c continues sequences. */
 #include "train/trainer.h"
 
-/* What is to be seen of samples is in its place then. A trainer was made for whole sequences, or
- * for new rows of some. */
+/* Puts a batch in place. A trainer was made either for whole sequences or for new rows of some. */
 static int begin(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples)
 {
     if (t->setup.compute.decoding)
@@ -20,7 +19,7 @@ static int begin(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t
     return code;
 }
 
-/* A program without a backward over n_windows samples; a loss may look at the batch as a whole. */
+/* Runs a program over n_windows samples; a loss may depend on the whole batch. */
 static int run_whole(struct zinf_trainer *t, const struct zinf_program *program,
                      const struct zinf_batch *batch, int64_t n_windows)
 {
@@ -32,15 +31,14 @@ static int run_whole(struct zinf_trainer *t, const struct zinf_program *program,
         return code;
     struct zinf_compute whole = t->compute;
     t->compute.train = false;
-    t->compute.objective = (struct zinf_objective){0}; /* what is measured is the model */
+    t->compute.objective = (struct zinf_objective){0}; /* the model itself is measured */
     t->compute.batch = n_windows;
     code = trainer_run(t, program);
     t->compute = whole;
     return code;
 }
 
-/* Ranks that have other stages than those that make losses are told of them, of all chunks, whose
- * places follow each other. */
+/* Gives the losses to ranks of other stages, for all chunks, whose losses are consecutive. */
 static int share_losses(struct zinf_trainer *t, int64_t n_windows, double *sum)
 {
     const struct zinf_axis *pipe = pipe_axis(&t->setup);
@@ -56,8 +54,8 @@ static int share_losses(struct zinf_trainer *t, int64_t n_windows, double *sum)
     return zinf_net_broadcast(pipe->net, pipe->world - 1, losses, n * sizeof *losses);
 }
 
-/* Ranks that share sequences have the losses of some of their rows, and one of them a sequence's
- * other losses. */
+/* Adds the losses of ranks that share sequences: each has those of its rows, and one of them a
+ * sequence's other losses. */
 static int add_parts(struct zinf_trainer *t, int64_t n_windows, uint64_t count, double *sum)
 {
     const struct zinf_graph *g = t->setup.graph;
@@ -107,14 +105,14 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
     return is_piped(&t->setup) ? share_losses(t, n_windows, sum) : 0;
 }
 
-/* Which of the ranks that share sequences has the row's chunk. */
+/* The rank with the row's chunk, among those that share sequences. */
 static uint32_t rank_of_row(const struct zinf_trainer *t)
 {
     const struct setup *s = &t->setup;
     return (uint32_t)(zinf_chunk_place(t->logits_chunk, s->n_chunks, s->n_parts) / s->own_chunks);
 }
 
-/* To all ranks that share sequences and have the head. */
+/* Gives the row to all ranks that share sequences and have the head. */
 static int share_row(struct zinf_trainer *t, float *logits, uint64_t bytes)
 {
     struct zinf_net *net = context_axis(&t->setup)->net;
@@ -168,8 +166,8 @@ int zinf_trainer_embed(struct zinf_trainer *t, const struct zinf_batch *batch, i
     return code;
 }
 
-/* What a rank of those that share tensors has of rows' logits: of each tile of the vocabulary its
- * shards, one row behind the other. */
+/* Puts one rank's part of rows' logits into place: of each tile of the vocabulary its shards, row
+ * by row. */
 static void place_logits(const struct zinf_trainer *t, uint32_t rank, int64_t n, float *logits)
 {
     const struct zinf_graph *g = t->setup.walk.graph;

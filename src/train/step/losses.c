@@ -14,7 +14,7 @@ const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int
     return (const float *)(void *)host_at(&t->plan, t->plan.at.h_losses + offset);
 }
 
-/* Of the first samples of a step, those of a micro-batch. */
+/* The samples of a micro-batch, of the first samples of a step. */
 static int64_t samples_of(const struct zinf_trainer *t, int64_t samples, int64_t micro)
 {
     const int64_t left = samples - setup_sample(&t->setup, micro) * t->setup.batch;

@@ -1,4 +1,5 @@
-/* ops: what each operation of a program does when its lane reaches it, a row a kind. */
+/* ops: what each operation of a program does when its lane reaches it; a table with a row for each
+ * kind. */
 #include "base/random.h"
 #include "train/rules/rules.h"
 #include "train/trainer.h"
@@ -29,8 +30,8 @@ static struct zinf_packed *packed_of(struct zinf_trainer *t, const struct zinf_o
                              zinf_location_generation(op->where));
 }
 
-/* Where what is stored in so many bytes, 0: as it is, lies as a whole: where RAM has all of it,
- * there; else its head joins what was read. */
+/* The whole stored array of `bytes` bytes (0: not packed): in RAM if RAM has all of it; else its
+ * head is put before what was read from the drive. */
 static const void *stored_at(const struct zinf_op *op, uint64_t bytes)
 {
     const uint64_t head = op->where->head;
@@ -48,7 +49,7 @@ static int run_unpack(struct zinf_trainer *t, const struct zinf_op *op)
     return rule_unpack(&thing, at(op, 0), stored_at(op, bytes), bytes);
 }
 
-/* The device goes by the table, which the CPU looks at before. */
+/* The CPU checks the table, by which the device unpacks. */
 static int run_packed_in(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg, false};
@@ -70,7 +71,7 @@ static int run_device_unpack(struct zinf_trainer *t, const struct zinf_op *op)
                : t->setup.device->ops->copy(queue, at(op, 0), at(op, 1), rule_plain_bytes(&thing));
 }
 
-/* Only gradients, which no restart reads: the rest of their room is nobody's. */
+/* Only gradients, which no restart reads: the rest of their space need not be written. */
 static int run_pack(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct rule_thing thing = {&t->setup, op_packable(op), (uint32_t)op->arg,
@@ -82,7 +83,7 @@ static int run_pack(struct zinf_trainer *t, const struct zinf_op *op)
     return code;
 }
 
-/* What is frozen and stays in RAM is encoded by the first step. */
+/* Frozen parameters that stay in RAM are encoded by the first step. */
 static int run_encode(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const uint32_t unit = (uint32_t)op->unit;
@@ -142,7 +143,8 @@ static int run_squares(struct zinf_trainer *t, const struct zinf_op *op)
                                              op->bytes / sizeof(float));
 }
 
-/* Whether another rank counts the tensor that has this element of the slice; a block is of one. */
+/* Whether another rank counts the tensor with this element of the slice. A block belongs to one
+ * tensor. */
 static bool is_counted_elsewhere(const struct zinf_trainer *t, const struct zinf_op *op,
                                  uint64_t element)
 {
@@ -154,7 +156,7 @@ static bool is_counted_elsewhere(const struct zinf_trainer *t, const struct zinf
     return false;
 }
 
-/* Block by block, without rounding between them. */
+/* Adds block by block, without rounding in between. */
 static void add_squares(struct zinf_trainer *t, const struct zinf_op *op,
                         const struct zinf_layout_group *group)
 {
@@ -168,7 +170,7 @@ static void add_squares(struct zinf_trainer *t, const struct zinf_op *op,
                                                             ZINF_DTYPE_F32, ZINF_SUM_BLOCK, 1));
 }
 
-/* In the order in which zinf_optim_sum_squares adds its blocks. */
+/* Adds in the order of zinf_optim_sum_squares. */
 static double sum_parts(const double *parts, const struct zinf_layout_group *group)
 {
     uint64_t first = group->first / ZINF_SUM_BLOCK, n = group->n / ZINF_SUM_BLOCK;
@@ -220,7 +222,7 @@ static int run_gather(struct zinf_trainer *t, const struct zinf_op *op)
         zinf_layout_slice_bytes(&t->setup.layout, (uint32_t)op->unit, t->setup.dtype));
 }
 
-/* Nobody's slice goes before all copies of it are made. */
+/* A rank's slice may be reused only when all copies of it have ended. */
 static int run_pull(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct setup *s = &t->setup;
@@ -243,7 +245,7 @@ static int run_scatter(struct zinf_trainer *t, const struct zinf_op *op)
                                 t->setup.layout.units[op->unit].slice_elems);
 }
 
-/* Each rank makes a part of it. */
+/* Each rank makes a part of the sum. */
 static int run_sum_for_all(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_axis *data = axis_of(t, op);
@@ -275,8 +277,8 @@ static int run_link_scatter(struct zinf_trainer *t, const struct zinf_op *op)
 
 /* ---- borders between ranks' stages ---- */
 
-/* Memory of the host in place of that of a device that the CPU does not reach: number `which` of
- * two, filled with so many bytes. */
+/* Host memory in place of memory of a device that the CPU cannot access: buffer `which` of two,
+ * filled with so many bytes. */
 static int lend_host(struct zinf_trainer *t, void **memory, uint64_t bytes, uint32_t which)
 {
     const struct zinf_device_ops *ops = t->setup.device->ops;
@@ -297,7 +299,7 @@ static int take_back(struct zinf_trainer *t, void *device, const void *memory, u
     return code ? code : ops->queue_synchronize(t->pull);
 }
 
-/* Rows that the step's samples have. */
+/* Only the rows that the step's samples have. */
 static int run_border(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_value *value = &t->setup.graph->values[op->arg];
@@ -312,7 +314,7 @@ static int run_border(struct zinf_trainer *t, const struct zinf_op *op)
         lend_host(t, &taken, 0, 1);
     void *const out[2] = {given, given}, *const in[2] = {taken, taken};
     uint64_t out_bytes[2] = {0}, in_bytes[2] = {0};
-    out_bytes[next] = gives; /* of the two ranks the one with later stages is number 1 */
+    out_bytes[next] = gives; /* of two neighbours, the rank with later stages is number 1 */
     in_bytes[next] = takes;
     if (!code)
         code = zinf_net_trade(t->setup.borders[next],
@@ -320,7 +322,7 @@ static int run_border(struct zinf_trainer *t, const struct zinf_op *op)
     return code ? code : take_back(t, at(op, 1), taken, takes);
 }
 
-/* Of the ranks that have the unit one gives to the next, or the last to all. */
+/* Of the ranks that have the unit, each gives to the next, or the last one to all. */
 static int run_share(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct setup *s = &t->setup;
@@ -347,7 +349,7 @@ static int run_share(struct zinf_trainer *t, const struct zinf_op *op)
 
 /* ---- keys and values of ranks that share sequences ---- */
 
-/* Bytes of one rank's: counted are those of all others. */
+/* Bytes of one rank's share; bytes received are those of all other ranks. */
 static uint64_t share_of(const struct zinf_trainer *t, const struct zinf_op *op)
 {
     return op->bytes / (axis_of(t, op)->world - 1);
@@ -475,7 +477,7 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
     if (op->flags & OP_OF_ROW && setup_chunk(&t->setup, op->micro) != t->logits_chunk)
         return true;
     const bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
-    if (moves && op->where->head && !trainer_moved(context, op)) /* all of it is in RAM */
+    if (moves && op->where->head && !trainer_moved(context, op)) /* RAM has all of it */
         return true;
     if (op->kind == OP_READ && op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
         return true;
@@ -491,7 +493,7 @@ static int (*const run_by_kind[])(struct zinf_trainer *, const struct zinf_op *)
         [OP_STAGES] = trainer_run_stage,
 };
 
-/* A test's lanes stand still now and then. */
+/* For tests: lets lanes stand still now and then. */
 static void disturb(struct zinf_trainer *t)
 {
     uint32_t counter[4] = {atomic_fetch_add(&t->n_disturbed, 1), 0, 0, 7}, bits[4];
@@ -521,7 +523,7 @@ int trainer_fill(struct zinf_trainer *t)
 
 /* ---- names ---- */
 
-/* "block forward block.3", "read block.3", "write hidden.2", "commit step" */
+/* Names such as "block forward block.3", "read block.3", "write hidden.2", "commit step". */
 const char *plan_op_name(const struct setup *setup, const struct zinf_op *op, char buffer[64])
 {
     static const char *const passes[ZINF_PASSES] = {

@@ -1,9 +1,9 @@
 /*
- * programs: the model's list of stages as programs: forward from the first to the last, backward
- * from the last to the first. Micro-batches go through all stages one at a time, or all through a
- * stage before the next one (layer by layer). A stage whose backward only adds to gradients, and
- * before which nothing flows back, comes last for all micro-batches in either order, so that both
- * add alike.
+ * programs: makes programs of the model's list of stages: forward from the first to the last,
+ * backward from the last to the first. Micro-batches go through all stages one at a time, or all
+ * of them through a stage before the next (layer by layer). A stage whose backward only adds to
+ * gradients, with none flowing to earlier stages, comes last for all micro-batches in either
+ * order, so that both orders add alike.
  */
 #include "train/step/emit.h"
 
@@ -19,7 +19,7 @@ static void emit_inputs(struct emitter *e)
               (uint64_t)setup_n_inputs(p->setup) * e->walk->input_bytes, &uses);
 }
 
-/* Whatever the device has found damaged of what it has unpacked. */
+/* Brings the device's mark of damaged packed data to the host. */
 static void emit_marks(struct emitter *e)
 {
     struct plan *p = e->p;
@@ -42,7 +42,7 @@ static void emit_losses(struct emitter *e)
     emit_marks(e);
 }
 
-/* A sweep that runs whole goes forward and backward at once. */
+/* A sweep that runs whole goes forward and backward in one operation. */
 static bool is_whole(const struct emitter *e, uint32_t s)
 {
     return e->p->amounts.whole && s == e->walk->whole;
@@ -54,8 +54,8 @@ static bool goes_back(const struct emitter *e, uint32_t s)
     return info->differentiates && !info->runs_last && !is_whole(e, s);
 }
 
-/* What this visit contributes to a unit comes behind the contributions of later stages of this
- * rank, which other visits make: their numbers go on from these. */
+/* Contributions of this visit to a unit follow those of later stages of this rank, which other
+ * visits make; their numbers continue from these. */
 static void begin_turns(struct emitter *e, const struct visit *v)
 {
     const struct walk *w = e->walk;
@@ -74,11 +74,11 @@ static void emit_visit(struct emitter *e, const struct visit *v)
 {
     const int64_t together = e->p->itinerary.together;
     const bool tree = e->crossing && v->direction == VISIT_BACKWARD;
-    /* in a pipeline a backward is not of the micro-batches of the forward before it */
+    /* in a pipeline, a backward has other micro-batches than the forward before it */
     e->range += v->direction == VISIT_FORWARD || (e->crossing && v->direction == VISIT_BACKWARD);
     e->turn = tree ? v->micros.first / together : 0;
     e->n_turns = tree ? (e->p->setup->n_micro + together - 1) / together : 1;
-    if (e->crossing || !in_parts(e->p->setup)) /* a visit makes all turns of parts */
+    if (e->crossing || !in_parts(e->p->setup)) /* in parts, a visit makes all turns */
         begin_turns(e, v);
     if (v->direction == VISIT_BORDER)
         emit_border(e, v);
@@ -96,8 +96,8 @@ static void emit_visit(struct emitter *e, const struct visit *v)
             emit_backward(e, s, v->micros);
 }
 
-/* How often a visit makes a contribution to the gradients of a stage's units, by each of the
- * stage's own visits. What runs whole works on one micro-batch at a time. */
+/* How often each visit contributes to the gradients of a stage's units. A sweep that runs whole
+ * works on one micro-batch at a time. */
 static uint32_t contributions_of(const struct emitter *e, const struct visit *v, uint32_t s)
 {
     if (is_whole(e, s) && v->direction == VISIT_FORWARD)
@@ -105,7 +105,7 @@ static uint32_t contributions_of(const struct emitter *e, const struct visit *v,
     return v->direction == VISIT_LAST || (v->direction == VISIT_BACKWARD && goes_back(e, s));
 }
 
-/* How often emit_grad_made will be called for each unit. */
+/* Counts how often emit_grad_made will be called for each unit. */
 static void count_contributions(struct emitter *e)
 {
     const struct itinerary *it = &e->p->itinerary;
@@ -135,7 +135,7 @@ static void emit_forward_and_backward(struct emitter *e)
         emit_meet(e);
 }
 
-/* Of all units that are trained, or of those alone that always wait. */
+/* Emits updates of all trained units, or only of those that always wait. */
 static void emit_updates_late(struct emitter *e, bool all)
 {
     const struct plan *p = e->p;
@@ -183,8 +183,7 @@ int program_speculate(struct plan *p)
     return emitter_finish(&e);
 }
 
-/* Without a backward nothing is kept but what visits of one sweep have in common, of one
- * micro-batch at a time. */
+/* Without backward, only what visits of one sweep share is kept, of one micro-batch at a time. */
 static void emit_forward_alone(struct emitter *e, uint32_t s, struct range micros)
 {
     if (zinf_stage_visits(&e->walk->graph->stages[s]) == 1)
@@ -212,7 +211,7 @@ int program_forward(struct plan *p)
     return emitter_finish(&e);
 }
 
-/* The forward visits of a step, without what goes backward at once. */
+/* The forward visits of a step, without sweeps that also go backward. */
 int program_sweep(struct plan *p)
 {
     const struct itinerary *it = &p->itinerary;
@@ -236,14 +235,14 @@ int program_fill(struct plan *p)
     return emitter_finish(&e);
 }
 
-/* Stages whose rows are those of sources are of calls that bring some. */
+/* Stages of an encoder run in calls that bring sources. */
 static bool is_of_source(const struct zinf_graph *g, uint32_t stage)
 {
     return g->values[g->stages[stage].out.at[0]].rows_of == ZINF_ROWS_OF_SOURCE;
 }
 
-/* All stages up to the one that makes logits, which of a pipeline's ranks the last has. Of one
- * micro-batch, or of a sample's chunks. */
+/* All stages up to the one that makes logits, which the last rank of a pipeline has; for one
+ * micro-batch, or for a sample's chunks. */
 static void emit_to_logits(struct emitter *e, bool sources)
 {
     const struct range one = {0, e->p->setup->own_chunks};
@@ -288,7 +287,7 @@ int program_decode_sources(struct plan *p)
 int program_logits(struct plan *p)
 {
     struct emitter e;
-    const bool possible = setup_makes_logits(p->setup); /* else forward.c refuses */
+    const bool possible = setup_makes_logits(p->setup); /* otherwise forward.c refuses */
     if (!emitter_init(&e, p, &p->logits, "logits") && possible &&
         (e.walk->row != WALK_NONE || is_piped(p->setup))) {
         emit_inputs(&e);

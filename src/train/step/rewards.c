@@ -1,8 +1,8 @@
-/* rewards: what a step's pairs are told of, summed without rounding over all ranks; and those of an
- * evaluation's, window by window. */
+/* rewards: figures of a step's preference pairs, summed without rounding over all ranks; and those
+ * of an evaluation, window by window. */
 #include "train/trainer.h"
 
-/* What they are made of, as one message. */
+/* The sums that they are made of, as one message. */
 struct numbers {
     struct exact_sum chosen, rejected, divergence;
     int64_t n_right, n_chosen, n_rejected, n;
@@ -26,7 +26,7 @@ static const int32_t *labels_of(const struct zinf_trainer *t)
     return (const int32_t *)(const void *)host_at(&t->plan, t->plan.at.h_inputs + offset);
 }
 
-/* rewards, labels: of a pair. Of single sequences the second's reward is what the first's is
+/* rewards and labels of a pair. With single sequences (KTO) the second reward is what the first is
  * compared with. */
 static void take_pair(struct numbers *n, const float *rewards, const int32_t *labels, bool single)
 {
@@ -47,7 +47,7 @@ static void take_pair(struct numbers *n, const float *rewards, const int32_t *la
         exact_add(&n->divergence, (double)rewards[1]);
 }
 
-/* Of the first samples of this rank's step; false: the model has no pairs. */
+/* Adds the pairs of the first samples of this rank's step; false: the model has no pairs. */
 static bool take_pairs(const struct zinf_trainer *t, int64_t samples, struct numbers *n)
 {
     const struct zinf_graph *g = t->setup.graph;
@@ -66,7 +66,7 @@ static bool take_pairs(const struct zinf_trainer *t, int64_t samples, struct num
     return true;
 }
 
-/* Sums, but for the divergence's, whose scale is beta. */
+/* The sums, except that of the divergence, which is in units of beta. */
 static struct zinf_rewards sums_of(const struct zinf_trainer *t, const struct numbers *n)
 {
     const struct zinf_model_preference *preference = zinf_model_preference(t->setup.model);
@@ -114,7 +114,7 @@ int agree_rewards(struct zinf_trainer *t)
     if (!take_pairs(t, setup_samples(&t->setup), &n))
         return 0;
     int code = add_over(data_axis(&t->setup), &n);
-    if (!code) /* the last stage alone has some */
+    if (!code) /* only the last stage has rewards */
         code = add_over(pipe_axis(&t->setup), &n);
     t->sums.rewards = sums_of(t, &n);
     rewards_to_means(&t->sums.rewards);

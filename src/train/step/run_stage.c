@@ -1,19 +1,20 @@
 /*
- * run_stage: an operation of a stage as a call of the model's code: operands become a frame. Only
- * the DEVICE lane runs these, one at a time, so their arrays are the trainer's.
+ * run_stage: runs an operation of a stage by the model's code: makes a frame of its operands. Only
+ * the lane DEVICE runs such operations, one at a time, so the arrays are the trainer's.
  */
 #include "train/trainer.h"
 
 #include <stdlib.h>
 
-/* [n] of each, n: the most operands that one operation has. */
+/* [n] each, where n is the most operands of an operation. */
 struct frame_arrays {
-    void **memory; /* of all */
+    void **memory; /* addresses of all operands */
     const void **weights, **in;
     void **d_out, **out, **d_in;
-    void **nothing; /* NULL: what recomputing finds in the place of outputs */
+    void **nothing; /* NULLs, in the place of outputs when values are computed again */
     float **grads;
-    /* Of OP_ONTO: sums, and what was added to them by the operation; of each unit of the model. */
+    /* For OP_ONTO, for each unit of the model: sums, and whether the operation has added to them.
+     */
     float **sums;
     struct zinf_added **added, *of_unit;
 };
@@ -55,7 +56,7 @@ static bool is_backward(enum zinf_pass pass)
     return pass == ZINF_PASS_BACKWARD || pass == ZINF_PASS_WHOLE || pass == ZINF_PASS_CARRY_BACK;
 }
 
-/* Whether the operation's last operand is what the stage keeps. */
+/* Whether the last operand is what the stage keeps. */
 static bool has_kept(const struct plan *p, const struct zinf_op *op)
 {
     const enum zinf_pass pass = kind_pass(op->kind);
@@ -63,13 +64,15 @@ static bool has_kept(const struct plan *p, const struct zinf_op *op)
            pass != ZINF_PASS_ROW;
 }
 
-/* Operands behind all but that: what the stage carries from chunk to chunk, and its gradient. */
+/* Number of operands behind all but that one: what the stage carries from chunk to chunk, and its
+ * gradient. */
 static uint32_t n_carried(const struct setup *s, const struct zinf_op *op, bool back)
 {
     return walk_n_carried(&s->walk.stages[op->stage], back);
 }
 
-/* Where the stage finds and makes gradients of values; those that leave are its last operands. */
+/* Finds the gradients that the stage reads and makes; those that leave the device are the last
+ * operands. */
 static void find_gradients(const struct plan *p, const struct zinf_op *op,
                            const struct zinf_stage *stage, const struct frame_arrays *a, bool back)
 {
@@ -87,7 +90,7 @@ static void find_gradients(const struct plan *p, const struct zinf_op *op,
                              : NULL;
 }
 
-/* Where the stage keeps what its backward will read. NULL: it keeps nothing in this pass. */
+/* Memory of what the stage keeps for its backward; NULL: nothing in this pass. */
 static char *kept_at(const struct plan *p, const struct zinf_op *op)
 {
     const uint32_t s = (uint32_t)op->stage;
@@ -104,7 +107,8 @@ static char *kept_at(const struct plan *p, const struct zinf_op *op)
     return device_at(p, stage_is_kept(p, s) ? p->at.d_kept + offset : p->at.d_working);
 }
 
-/* The same of a call for a reference: nobody's backward reads it, but visits of one sweep do. */
+/* The same for a call of the reference model. No backward reads it, but other visits of the sweep
+ * do. */
 static char *reference_kept_at(const struct plan *p, uint32_t s, int64_t micro)
 {
     const struct walk_stage *info = &p->setup->walk.stages[s];
@@ -116,7 +120,7 @@ static char *reference_kept_at(const struct plan *p, uint32_t s, int64_t micro)
     return device_at(p, p->at.d_reference_kept + n * info->kept_before + copy * info->kept);
 }
 
-/* The rows that chose the visit, of a stage whose rows choose. */
+/* Sets the rows that chose the visit. */
 static void find_chosen(const struct plan *p, const struct zinf_op *op, struct zinf_frame *f)
 {
     uint64_t offset = list_offset(p, (uint32_t)op->stage, op->micro);
@@ -128,7 +132,7 @@ static void find_chosen(const struct plan *p, const struct zinf_op *op, struct z
     f->n_chosen = list[f->visit + 1] - list[f->visit];
 }
 
-/* What the stage remembers is its last operand. */
+/* Sets the caches; what the stage caches is its last operand. */
 static void find_caches(const struct walk_stage *info, const struct zinf_op *op,
                         struct zinf_frame *f)
 {
@@ -154,7 +158,7 @@ static void find_carried(const struct plan *p, const struct zinf_op *op, bool ba
     f->handed_bytes = info->size[ZINF_PASS_FORWARD].handed_bytes;
 }
 
-/* Operands to arrays; returns how many weights there are. */
+/* Takes the operands apart; returns the number of weights. */
 static uint32_t unpack(const struct frame_arrays *a, const struct zinf_op *op,
                        const struct zinf_stage *stage, enum zinf_pass pass)
 {
@@ -210,7 +214,8 @@ int trainer_add_rest(struct zinf_trainer *t, const struct zinf_op *op)
     return code;
 }
 
-/* Sub-groups are padded beyond the unit's own elements: nothing of a slot's last user may stay. */
+/* Clears the padding of sub-groups behind a unit's elements, which may have data of the slot's
+ * previous user. */
 static int zero_tails(struct zinf_trainer *t, const struct zinf_frame *f, uint32_t n)
 {
     const struct zinf_stage *stage = f->stage;
@@ -236,14 +241,15 @@ static int recompute(const struct zinf_frame *backward, void *const *nothing)
     return zinf_stage_run(&f);
 }
 
-/* Whether backward of a part, or of the sequence where there are none, begins with the chunk. */
+/* Whether the backward of a part, or of the sequence if there are no parts, begins with the chunk.
+ */
 static bool begins_part(const struct setup *s, int64_t micro)
 {
     const int64_t each = s->own_chunks / setup_own_parts(s);
     return micro % each == each - 1;
 }
 
-/* Of a stage whose rows look ahead: all chunks are at hand. */
+/* For a stage whose rows look ahead: all chunks are available. */
 static void set_all_chunks(const struct setup *s, int64_t micro, int64_t rows,
                            struct zinf_chunk *chunk)
 {
@@ -256,8 +262,8 @@ static void set_all_chunks(const struct setup *s, int64_t micro, int64_t rows,
     chunk->fresh = begins_part(s, micro);
 }
 
-/* Which rows of their sequence the operation's are, and which it looks at: a group's (arg), or of
- * a stage that carries nothing its own. Chunks of a source have the source's rows. */
+/* Sets the operation's rows within their sequence, and the rows that it looks at: those of a group
+ * (arg), or its own if the stage carries nothing. Chunks of a source have the source's rows. */
 static void set_chunk(const struct plan *p, const struct zinf_op *op, struct zinf_chunk *chunk)
 {
     const struct setup *s = p->setup;
@@ -280,14 +286,14 @@ static void set_chunk(const struct plan *p, const struct zinf_op *op, struct zin
                                               : false);
 }
 
-/* What backward of chunks reads is made again by operations of its own. */
+/* With chunks, what backward reads is computed again by operations of its own. */
 static enum zinf_pass pass_of(const struct zinf_op *op)
 {
     const enum zinf_pass pass = kind_pass(op->kind);
     return pass == ZINF_PASS_FORWARD && op->flags & OP_RECOMPUTES ? ZINF_PASS_RECOMPUTE : pass;
 }
 
-/* Which samples' the operation's rows are, and which rows. */
+/* Sets the samples and rows of the operation. */
 static void set_place(const struct zinf_trainer *t, const struct zinf_op *op,
                       struct zinf_compute *compute)
 {
@@ -303,7 +309,7 @@ static void set_place(const struct zinf_trainer *t, const struct zinf_op *op,
         set_chunk(&t->plan, op, &compute->chunk);
 }
 
-/* Products of shorter sequences were not on the list, so their bits have not been compared. */
+/* Products of shorter sequences were not on the list, so their bits were not compared. */
 static bool adds_to_sums(const struct zinf_trainer *t, const struct zinf_op *op)
 {
     return op->flags & OP_ONTO && t->setup.products.adds && !trainer_is_shorter(t);

@@ -1,18 +1,18 @@
 /*
- * schedules: which programs a step is made of, in which order their lanes run, and what they are
- * expected to take. The first step runs one operation at a time and is measured; then the
- * schedule is chosen and its order found by simulation with those rates.
+ * schedules: chooses the programs of a step, the order of their lanes, and predicts the step. The
+ * first step runs one operation at a time and is measured; then the schedule is chosen, and its
+ * order found by simulation with the measured rates.
  */
 #include "train/step/step.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#define DEFER_STEPS 4 /* how finely it is tried at first how many blocks should wait */
+#define DEFER_STEPS 4 /* number of amounts of waiting blocks that are tried at first */
 #define MANY_OPS                                                                                   \
-    20000            /* of a program that takes long to order: it is not tried to the last block */
+    20000 /* operations of a program that takes long to order: amounts are not tried one by one */
 #define CLEARLY 0.99 /* of the time of the best so far */
-#define AT_ALL 0.999 /* the same of what costs nothing else */
+#define AT_ALL 0.999 /* the same, for choices without other costs */
 
 static int schedule(const struct plan *p, struct zinf_program *program, enum zinf_order order)
 {
@@ -27,7 +27,7 @@ static int build(struct plan *p, int (*emit)(struct plan *), struct zinf_program
     return code ? code : schedule(p, program, order);
 }
 
-/* Gradients, then updates, each program alone; they have no order yet. */
+/* The gradients, then the updates, as programs of their own; they have no order yet. */
 static int emit_apart(struct plan *p)
 {
     int code = has_backward(p->setup) ? program_gradients(p) : 0;
@@ -40,9 +40,8 @@ static int schedule_apart(struct plan *p, enum zinf_order order)
     return !code && trains(p->setup) ? schedule(p, &p->drain, order) : code;
 }
 
-/* Where a layer's gradient waits for the next forward, from what costs least on: where it was
- * summed and needs no way to the host before; in memory; on the drive, written and read once more.
- */
+/* Where a layer's gradient waits for the next forward, the cheapest first: where it was summed,
+ * without a transfer to the host; in memory; on the drive, which writes it and reads it again. */
 enum waiting { WAITS_ON_DEVICE, WAITS_IN_MEMORY, WAITS_ON_DRIVE, WAITINGS };
 
 static bool waits(const struct plan *p, uint32_t unit, enum waiting where)
@@ -63,8 +62,8 @@ static uint32_t count_waiting(const struct plan *p, enum waiting where)
     return n;
 }
 
-/* n layers wait until the next forward, or as many as may. spread: over the step, where the choice
- * among some that cost alike is free; else the last ones, to which the forward comes last. */
+/* Lets n layers, or as many as may, wait until the next forward. spread: over the step, if several
+ * cost the same; else the last ones, which the forward reaches last. */
 static uint32_t defer(struct plan *p, uint32_t n, bool spread)
 {
     const struct walk *w = &p->setup->walk;
@@ -146,7 +145,7 @@ int plan_predict(const struct plan *p, const struct zinf_program *const *program
     return code;
 }
 
-/* Adds to *seconds. In a steady state every deferred unit is pending: nothing is left out. */
+/* Adds to *seconds. In a steady state every deferred update is pending, so nothing is left out. */
 static int predict(struct plan *p, const struct zinf_program *program, double *seconds)
 {
     struct zinf_prediction sum;
@@ -184,19 +183,19 @@ static void swap(struct zinf_program *a, struct zinf_program *b)
     *b = c;
 }
 
-/* How many blocks should wait, and which, as it is being tried. */
+/* How many blocks wait, and which, while the best number is searched. */
 struct deferral {
     uint32_t most, best;
-    uint32_t free;     /* so many wait where that asks nothing more of the drive */
-    uint32_t too_many; /* blocks: are too much work, and so are more */
+    uint32_t free;     /* number of blocks that can wait without more work for the drive */
+    uint32_t too_many; /* number of blocks that is too much work, as are all larger ones */
     bool spread, best_spread;
-    double seconds;           /* of the best; 0: none yet */
-    struct zinf_program kept; /* its program */
-    uint8_t *tried;           /* [2][most + 1], by spread */
+    double seconds;           /* of the best so far; 0: none */
+    struct zinf_program kept; /* the program of the best */
+    uint8_t *tried;           /* [2][most + 1] which numbers were tried, spread or not */
 };
 
-/* A block that waits adds transfers and takes none away, so where the work is too much for one
- * number of them it is for all larger ones. Without any the program is there already. */
+/* A waiting block adds transfers, so if a number of them is too much work, larger ones are, too.
+ * With none the program exists already. */
 static int try_deferral(struct plan *p, struct deferral *d, uint32_t n)
 {
     double now = 0, share = n > d->free ? CLEARLY : AT_ALL;
@@ -222,7 +221,7 @@ static int try_deferral(struct plan *p, struct deferral *d, uint32_t n)
     return code;
 }
 
-/* Numbers around the best, ever closer. */
+/* Tries numbers around the best, with smaller and smaller steps. */
 static int try_around(struct plan *p, struct deferral *d, uint32_t step, uint32_t least)
 {
     int code = try_deferral(p, d, d->best);
@@ -237,8 +236,8 @@ static int try_around(struct plan *p, struct deferral *d, uint32_t step, uint32_
     return code;
 }
 
-/* A step gets shorter with every block that waits until the drive is busy in the forward, then
- * longer: the best of a few numbers, and then of those around it, first spread and then not. */
+/* A step gets shorter with every waiting block until the drive is busy in the forward, then longer.
+ * So some numbers are tried, then those around the best of them, first spread and then not. */
 static int try_deferrals(struct plan *p, struct deferral *d)
 {
     bool many = p->speculate.n_ops > MANY_OPS;
@@ -266,7 +265,7 @@ static int order_speculation(struct plan *p, double *seconds)
     d.tried = calloc(2 * (d.most + 1), sizeof *d.tried);
     defer(p, 0, true);
     if (d.tried)
-        d.tried[d.most + 1] = 1; /* none are none, spread or not */
+        d.tried[d.most + 1] = 1; /* none is the same, spread or not */
     int code = d.tried ? try_deferrals(p, &d) : zinf_fail(-ENOMEM, "no memory for a schedule");
     swap(&d.kept, &p->speculate);
     zinf_program_fini(&d.kept);
@@ -276,20 +275,21 @@ static int order_speculation(struct plan *p, double *seconds)
     return code;
 }
 
-/* What there is to choose from, and the least that each can take. */
+/* The programs to choose from, and a lower bound for each. */
 struct schedules {
     bool in_forward, in_backward;
-    double least_in_forward; /* seconds; of updates apart from the forward too */
+    double least_in_forward; /* seconds; also of updates apart from the forward */
     double least_in_backward;
 };
 
-/* Where updates in the backward are asked for, several programs are wanted. */
+/* Updates in the backward need several programs at once. */
 static bool goes_one_by_one(const struct plan *p)
 {
     return p->one_by_one && p->setup->wanted != SCHEDULE_UPDATE_IN_BACKWARD;
 }
 
-/* Programs without an order. A step with updates in its forward does what the two apart do. */
+/* Makes the programs without an order. A step with updates in its forward does the same as the two
+ * programs apart. */
 static int look(struct plan *p, struct schedules *s)
 {
     enum schedule wanted = p->setup->wanted;
@@ -350,8 +350,8 @@ int plan_needs_gradients(struct plan *p)
     return p->gradients.n_ops ? 0 : build(p, program_gradients, &p->gradients, ZINF_ORDER_DEADLINE);
 }
 
-/* At most one program of the step is at hand while they are chosen, whatever the rates are, so that
- * the plan knows their memory. Updates in the backward need several, and are not tried. */
+/* Keeps at most one program of the step at a time while choosing, whatever the rates are, so that
+ * the plan knows the memory. Updates in the backward need several programs and are not tried. */
 static int choose_one_by_one(struct plan *p)
 {
     const bool open = p->setup->wanted == SCHEDULE_AUTO;
@@ -372,7 +372,7 @@ static int choose_one_by_one(struct plan *p)
     return code ? code : plan_needs_gradients(p);
 }
 
-/* Updates that rest are made in the forward: that program must be there too. */
+/* Updates that are left out are made in the next forward, so its program is needed, too. */
 static int choose_in_backward(struct plan *p, const struct schedules *s)
 {
     bool open = p->setup->wanted == SCHEDULE_AUTO;
@@ -398,8 +398,8 @@ static int choose_in_place(struct plan *p)
     return code;
 }
 
-/* What was tried and is not of the schedule goes. Ranks of a pipeline may have tried other
- * programs, and are to have the same. */
+/* Drops programs that were tried and are not in the schedule. Ranks of a pipeline may have tried
+ * different ones, and must have the same. */
 static void drop_unchosen(struct plan *p)
 {
     if (p->schedule < SCHEDULE_UPDATE_IN_FORWARD) {

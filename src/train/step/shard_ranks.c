@@ -1,10 +1,10 @@
 /*
- * shard_ranks: sums and statistics between ranks that share each matrix, in the middle of a stage:
- * the thread of the lane DEVICE meets the other ranks' there, in the order of its operations, which
- * is the same on all (agree.c). Parts are added by who receives, in the tree over the ranks. What
- * lies in a GPU's memory goes by the host's, behind what the queue has before it, and comes back in
- * front of what follows: the next call waits for the queue before it touches that memory again.
- * What neighbours along CONTEXT hand over between computations goes the same way.
+ * shard_ranks: sums and statistics between ranks that share matrices, in the middle of a stage.
+ * The thread of the lane DEVICE meets the other ranks, in the order of its operations, which is
+ * the same on all (agree.c). The receiver adds, in a tree over the ranks. Data in a GPU's memory
+ * go through host memory, behind what the queue has before them, and return before what follows:
+ * the next call waits for the queue before it uses that memory again. Ranks along CONTEXT hand
+ * over states between computations in the same way.
  */
 #include "train/trainer.h"
 
@@ -13,7 +13,7 @@ static struct zinf_queue *queue_of(const struct zinf_trainer *t)
     return t->queues[ZINF_LANE_DEVICE];
 }
 
-/* *memory: where the CPU reaches the device's bytes from `at` on; n of them are there. */
+/* Brings device bytes from `at` on to where the CPU reaches them (memory); n are there already. */
 static int bring(struct zinf_trainer *t, char *device, uint64_t at, uint64_t n, char **memory)
 {
     const struct zinf_device_ops *ops = t->setup.device->ops;
@@ -31,7 +31,7 @@ static int take_back(struct zinf_trainer *t, char *device, const char *memory, u
                             : t->setup.device->ops->copy_to_device(queue_of(t), device, memory, n);
 }
 
-/* Of so many neighbours; 0: of all. */
+/* The net of so many neighbours; 0: of all. */
 static struct zinf_net *net_of(const struct setup *s, uint32_t sharing)
 {
     int i = 0;
@@ -83,7 +83,7 @@ int trainer_hand(struct zinf_trainer *t, const struct zinf_op *op)
     if (!net)
         return 0;
     int code = bring(t, device, 0, takes ? 0 : op->bytes, &memory);
-    (takes ? in_bytes : out_bytes)[op->arg] = op->bytes; /* the later of two is number 1 */
+    (takes ? in_bytes : out_bytes)[op->arg] = op->bytes; /* the later of two ranks is number 1 */
     void *const both[2] = {memory, memory};
     if (!code)
         code = zinf_net_trade(net, &(struct zinf_net_trade){both, both, out_bytes, in_bytes});

@@ -1,7 +1,8 @@
 /*
- * step: running a trainer's programs: one step of training, or its gradients alone. Clipping and
- * overflow are decided exactly, by the norm of the whole gradient: an update waits for it, or goes
- * ahead into the other generation and counts only if the step neither clips nor overflows.
+ * step: runs a trainer's programs: one step of training, or its gradients alone. Clipping and
+ * overflow are decided exactly, by the norm of the whole gradient. An update waits for the norm,
+ * or is made ahead of it in the other generation and counts only if the step neither clips nor
+ * overflows.
  */
 #include "train/rules/rules.h"
 #include "train/trainer.h"
@@ -10,14 +11,14 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Of all ranks; chunks of a sample are one, whichever ranks share it. */
+/* Micro-batches of all ranks. The chunks of a sample count as one, whichever ranks share them. */
 static double n_micros(const struct zinf_trainer *t)
 {
     return (double)(t->setup.n_micro / t->setup.own_chunks) * setup_sharers(&t->setup);
 }
 
-/* What the step's batch is, and what the gradient of its loss is scaled by: counted is the sum of
- * what its rows count. */
+/* Sets the step's batch and the scale of its loss's gradient. counted: the sum of what its rows
+ * count. */
 static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, double *counted)
 {
     const float *weights = t->setup.options.class_weights;
@@ -38,7 +39,7 @@ static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, do
     if (!code && weights)
         code = trainer_sum_weights(t, batch, samples, counted);
     if (!(*counted > 0))
-        *counted = 1; /* all are of classes that do not count */
+        *counted = 1; /* all samples are of classes with weight 0 */
     memset(&t->sums, 0, sizeof t->sums);
     t->gradient_scale = (float)(t->loss_scale.scale / *counted);
     t->mean_scale = (float)(t->loss_scale.scale / n_micros(t));
@@ -50,7 +51,8 @@ static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, do
 
 /* ---- the decision ---- */
 
-/* Of the true gradient, from the parts that the program left; all ranks see the same. */
+/* The norm of the unscaled gradient, from the parts that the program left; the same on all ranks.
+ */
 static int grad_norm(struct zinf_trainer *t, double *norm)
 {
     double sum = 0;
@@ -70,7 +72,7 @@ static double mean_loss(const struct zinf_trainer *t, double counted)
     return sum / counted + trainer_other_losses(t, samples) / (double)t->setup.n_micro;
 }
 
-/* The next update's scalars, for a gradient that is clipped by the factor `clip`. */
+/* Scalars of the next update, for a gradient that is clipped by the factor `clip`. */
 static struct update_scalars scalars_of(const struct zinf_trainer *t, double clip)
 {
     const struct zinf_config *c = t->setup.config;
@@ -98,7 +100,8 @@ static bool is_pending(const struct zinf_trainer *t, bool but_deferred)
     return false;
 }
 
-/* Notes what a step runs if it is what every step runs: all that can be pending was. */
+/* Notes the programs of a step that ran everything that a usual step runs, with all pending
+ * updates. */
 static void note_ran(struct zinf_trainer *t, const struct zinf_program *first,
                      const struct zinf_program *second)
 {
@@ -124,7 +127,7 @@ int trainer_settle(struct zinf_trainer *t)
     return code ? code : durable_finish(t);
 }
 
-/* What the gradient's operations have left. */
+/* Which parts of the unit's gradient the operations have left to apply. */
 static uint8_t pending_of(const struct zinf_trainer *t, uint32_t unit)
 {
     if (!unit_trains(&t->setup, unit))
@@ -132,7 +135,7 @@ static uint8_t pending_of(const struct zinf_trainer *t, uint32_t unit)
     return plan_keeps_chosen(&t->plan, unit) && !t->chosen[unit] ? PENDING_ZEROS : PENDING_GRADIENT;
 }
 
-/* Every unit's kept gradient is to be applied with these scalars. */
+/* Marks every unit's kept gradient to be applied with these scalars. */
 static void leave_pending(struct zinf_trainer *t, struct update_scalars scalars)
 {
     t->late = scalars;
@@ -140,7 +143,7 @@ static void leave_pending(struct zinf_trainer *t, struct update_scalars scalars)
         t->pending[u] = pending_of(t, u);
 }
 
-/* Speculation rests while at least half of the last steps would have failed. */
+/* No speculation while at least half of the last steps would have failed it. */
 static bool should_speculate(const struct zinf_trainer *t)
 {
     int failed = 0, n = t->step < SPECULATION_MEMORY ? (int)t->step : SPECULATION_MEMORY;
@@ -150,14 +153,15 @@ static bool should_speculate(const struct zinf_trainer *t)
            (t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD && 2 * failed < (n ? n : 1));
 }
 
-/* The sum of squares from which the clip factor is more than 1, or overflow is certain. */
+/* The sum of squares above which the step clips, or certainly overflows. */
 static double speculation_limit(const struct zinf_trainer *t)
 {
     double limit = t->setup.config->gradient_clipping * t->loss_scale.scale;
     return limit > 0 ? limit * limit : DBL_MAX;
 }
 
-/* The device finds damage in numbers while they are used: what has come of them is not to count. */
+/* The device notices damaged packed data only while it uses them; the results must not count then.
+ */
 int trainer_run(struct zinf_trainer *t, const struct zinf_program *program)
 {
     const uint32_t *marks = (const void *)host_at(&t->plan, t->plan.at.h_damage);
@@ -171,7 +175,7 @@ int trainer_run(struct zinf_trainer *t, const struct zinf_program *program)
     return code;
 }
 
-/* Part of the step's updates are made and part are not. */
+/* Some of the step's updates are made and others are not. */
 static int fail_in_place(const struct zinf_trainer *t)
 {
     return zinf_fail(-ERANGE,
@@ -181,8 +185,8 @@ static int fail_in_place(const struct zinf_trainer *t)
                      (unsigned long long)t->step);
 }
 
-/* One program: those updates that speculate, forward, backward. What it wrote counts if the step
- * neither clips nor overflows; else the gradients are made once more and kept. */
+/* One program: the speculative updates, forward, backward. What it wrote counts if the step neither
+ * clips nor overflows; otherwise the gradients are computed again and kept. */
 static int run_speculating(struct zinf_trainer *t, double *norm)
 {
     bool settles = is_pending(t, true), steady = !settles && all_pending(t, true);
@@ -258,7 +262,7 @@ static void report_lanes(const struct zinf_lane_times *taken, struct zinf_step_r
     result->bottleneck = zinf_lane_name((enum zinf_lane)busiest);
 }
 
-/* Of the first step; all have as many. */
+/* Logs the sums of the first step; all steps have as many. */
 static void report_sums(struct zinf_trainer *t)
 {
     if (!t->says_sums && t->sums_made.by_products + t->sums_made.by_kernels)
@@ -274,15 +278,15 @@ static uint64_t pageable_copies(const struct zinf_trainer *t)
     return t->setup.device->ops->pageable_copies(t->setup.device);
 }
 
-/* A loss that is not finite itself has not been scaled yet: a smaller scale will not mend that, and
- * the steps that are skipped while it falls are for nothing. */
+/* A loss that is not finite before it is scaled will not be helped by a smaller scale; the steps
+ * that are skipped meanwhile are for nothing. */
 static const char fp16_remedy[] =
     "the loss is not finite before it is scaled: activations are beyond the largest number of "
     "fp16, "
     "65504, as in models that were trained in bf16; set bf16.enabled instead of fp16.enabled, or "
     "neither for fp32";
 
-/* Overflow in fp16 and bf16 is a skipped step; in fp32 it means the run has diverged. */
+/* An overflow in fp16 and bf16 means a skipped step; in fp32 the run has diverged. */
 static int judge_overflow(struct zinf_trainer *t, bool overflow, double loss)
 {
     const bool forward = overflow && !isfinite(loss) && t->setup.dtype == ZINF_DTYPE_F16;
@@ -300,10 +304,10 @@ static int judge_overflow(struct zinf_trainer *t, bool overflow, double loss)
                            : code;
 }
 
-/* Operations are measured: in the first step they run one at a time. */
+/* Operations are measured; in the first step they run one at a time. */
 static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times *times)
 {
-    zinf_executor_take_times(t->executor, times); /* an evaluation's are not the step's */
+    zinf_executor_take_times(t->executor, times); /* drops the times of an evaluation */
     trainer_measure_begin(t);
     t->n_ran = 0;
     int code = should_speculate(t) ? run_speculating(t, norm) : run_waiting(t, norm);
@@ -334,19 +338,19 @@ static void mark_step(struct zinf_trainer *t, uint64_t begin_ns)
     zinf_executor_mark(t->executor, name, begin_ns);
 }
 
-/* Of a sample, chunked or not. */
+/* Length of a sample, whether it is in chunks or not. */
 static int64_t seq_of_step(const struct zinf_trainer *t)
 {
     return t->compute.chunk.whole ? t->compute.chunk.whole : t->compute.seq;
 }
 
-/* Of all ranks. */
+/* Rows of all ranks. */
 static uint64_t rows_of_step(const struct zinf_trainer *t)
 {
     return (uint64_t)(setup_samples(&t->setup) * seq_of_step(t)) * setup_sharers(&t->setup);
 }
 
-/* Of a model that makes embeddings: all of the step's come before what they lose together. */
+/* For embeddings: the step's embeddings are all made before their common loss. */
 static int first_sweep(struct zinf_trainer *t)
 {
     if (!t->setup.graph->embeddings)

@@ -1,6 +1,6 @@
 /*
- * update: one sub-group's step, by its rule. What two generations or a tile put elsewhere is copied
- * first and then updated in place.
+ * update: the step of one sub-group by its rule. What must go to another generation or a tile is
+ * copied first and then updated in place.
  */
 #include "train/rules/rules.h"
 #include "train/trainer.h"
@@ -10,7 +10,7 @@ static void *at(const struct zinf_op *op, int operand)
     return zinf_address(&op->at[operand]);
 }
 
-/* The run's numbers, some of which its schedule moves; of another optimizer its own. */
+/* The run's numbers, some of which a schedule changes; another optimizer has its own. */
 static struct zinf_optim_hyper hyper_of(const struct setup *s, const struct optimizer *of,
                                         const struct zinf_optim_hyper *run)
 {
@@ -26,7 +26,7 @@ static const struct update_scalars *scalars_of(const struct zinf_trainer *t,
     return op->flags & OP_EAGER ? &t->eager : &t->late;
 }
 
-/* Without a segment and its numbers, state and parameters. */
+/* A step without segment, numbers, state and parameters. */
 static struct rule_step step_of(const struct zinf_trainer *t, const struct zinf_op *op,
                                 const void *grad)
 {
@@ -38,8 +38,8 @@ static struct rule_step step_of(const struct zinf_trainer *t, const struct zinf_
                               .queue = t->queues[ZINF_LANE_DEVICE]};
 }
 
-/* An early update may see a gradient whose norm, which is not known yet, is not finite: the step's
- * speculation has failed then, and what it wrote does not count. */
+/* A speculative update may see a gradient whose norm, not known yet, is not finite. The speculation
+ * has then failed, and what it wrote does not count. */
 static int step(struct zinf_trainer *t, const struct zinf_op *op, char *state, char *param,
                 const void *grad)
 {
@@ -74,8 +74,8 @@ static struct zinf_packed *packed_of(const struct zinf_trainer *t, const struct 
     return zinf_tiers_packed(tiers, thing->what, thing->group, zinf_location_generation(&home));
 }
 
-/* What is packed is unpacked beside its tile, which it goes back into: the tile alone is what the
- * drive reads and writes. */
+/* Unpacks packed data beside the tile, and packs them into the tile again, which the drive reads
+ * and writes. */
 static int unpack(struct zinf_trainer *t, const struct rule_thing *thing, char *plain,
                   const void *slot)
 {
@@ -88,8 +88,8 @@ static char *unpacked_at(const struct zinf_trainer *t, enum zinf_packable what)
     return host_at(&t->plan, t->plan.at.h_unpacked + plan_unpacked_at(&t->plan, what));
 }
 
-/* It is packed in so many bytes now, 0: as it is. Where in the slot something else may follow, that
- * a restart alone reads. */
+/* Notes that a part has so many packed bytes, 0: unpacked. Returns where in the slot other data may
+ * follow that only a restart reads. */
 static uint64_t stored(struct zinf_trainer *t, const struct rule_thing *thing, uint64_t bytes)
 {
     struct zinf_packed *p = packed_of(t, thing, 1);
@@ -110,7 +110,7 @@ static int pack(struct zinf_trainer *t, const struct rule_thing *thing, void *sl
     return code;
 }
 
-/* Of parameters that are updated in RAM, to the slot that the drive gets. */
+/* Packs parameters that were updated in RAM into the slot that goes to the drive. */
 static int pack_copy(struct zinf_trainer *t, const struct zinf_op *op,
                      const struct rule_thing *thing, const char *plain)
 {
@@ -121,7 +121,7 @@ static int pack_copy(struct zinf_trainer *t, const struct zinf_op *op,
     return 0;
 }
 
-/* Of state or parameters that are stored now, or, with relative 1, after the update. */
+/* Bytes of state or parameters as stored now, or, with relative 1, after the update. */
 static uint64_t stored_bytes(const struct zinf_trainer *t, const struct rule_thing *thing,
                              uint8_t relative)
 {
@@ -136,8 +136,7 @@ static struct zinf_location home_of(const struct zinf_trainer *t, const struct r
                : zinf_tiers_group_param(t->plan.tiers, thing->group, 0);
 }
 
-/* Where state, or parameters, are as they are stored: where RAM has all of it, there; else whole at
- * the operand, in the tile. */
+/* The stored form of state or parameters: in RAM if RAM has all of it, else in the tile. */
 static const void *stored_in(const struct zinf_trainer *t, const struct zinf_op *op,
                              const struct rule_thing *thing, int operand)
 {
@@ -149,8 +148,7 @@ static const void *stored_in(const struct zinf_trainer *t, const struct zinf_op 
     return at(op, operand);
 }
 
-/* Of what is new at the operand, in the tile, what RAM has of it; the rest is written from there.
- */
+/* Copies the head of what is new in the tile to RAM; the rest is written from the tile. */
 static void keep_head(const struct zinf_trainer *t, const struct zinf_op *op,
                       const struct rule_thing *thing, int operand)
 {
@@ -160,8 +158,8 @@ static void keep_head(const struct zinf_trainer *t, const struct zinf_op *op,
         memcpy(home.memory, at(op, operand), bytes < home.head ? bytes : home.head);
 }
 
-/* Where the update is to work, with what is there now. The old parameters are in the tile as the
- * drive has them, or at hand as they are; with masters of their own nothing reads them. */
+/* Puts state and parameters where the update works. The old parameters are in the tile as on the
+ * drive, or on hand unpacked; if there are separate masters, nothing reads them. */
 static int begin(struct zinf_trainer *t, const struct zinf_op *op, const struct rule_thing *thing,
                  bool packs, char **place)
 {
@@ -176,7 +174,7 @@ static int begin(struct zinf_trainer *t, const struct zinf_op *op, const struct 
     return 0;
 }
 
-/* That of a unit which no row has chosen was not kept: it is zeros. */
+/* The gradient of a unit that no row has chosen was not kept: it is zeros. */
 static int begin_grad(struct zinf_trainer *t, const struct zinf_op *op, void **grad)
 {
     const struct rule_thing thing = {&t->setup, ZINF_PACKABLE_GRAD, (uint32_t)op->arg, false};
@@ -198,8 +196,8 @@ struct update {
     struct rule_thing state_of, param_of;
     bool packs_state, packs_param, copies;
     void *grad;
-    char *param;  /* after the update, where they were changed in place */
-    uint64_t end; /* where something may follow the state */
+    char *param;  /* after the update, if it was made in place */
+    uint64_t end; /* where other data may follow the state */
 };
 
 static struct update update_of(const struct zinf_trainer *t, const struct zinf_op *op)
@@ -216,7 +214,7 @@ static struct update update_of(const struct zinf_trainer *t, const struct zinf_o
     return u;
 }
 
-/* All of it at once, unpacked. */
+/* Updates the sub-group as a whole, unpacked. */
 static int update_whole(struct zinf_trainer *t, struct update *u)
 {
     const struct zinf_op *op = u->op;
@@ -234,7 +232,7 @@ static int update_whole(struct zinf_trainer *t, struct update *u)
     return code;
 }
 
-/* Parameters at hand, which are not the drive's, stay as they are where only their image is new. */
+/* Whether the parameters on hand stay and only their image is new. */
 static bool only_image(const struct zinf_trainer *t, const struct update *u)
 {
     const uint64_t n = t->setup.layout.groups[u->param_of.group].n;
@@ -242,13 +240,13 @@ static bool only_image(const struct zinf_trainer *t, const struct update *u)
            !durable_copy_bytes(&t->setup, n);
 }
 
-/* Of parameters that are updated in RAM the drive gets a packed copy. */
+/* Whether the drive gets a packed copy of parameters that are updated in RAM. */
 static bool makes_copy(const struct zinf_trainer *t, const struct update *u)
 {
     return u->copies && t->setup.packs == PACK_ALL;
 }
 
-/* The same piece by piece. *done: it was one that goes so. */
+/* Updates piece by piece. *done: the sub-group can be updated so. */
 static int update_by_pieces(struct zinf_trainer *t, struct update *u, bool *done)
 {
     const struct zinf_op *op = u->op;
