@@ -104,6 +104,8 @@ int check_norm(const struct zinf_norm *a, const char *operation)
         return zinf_fail(-EINVAL, "%s: beta_dx is %g, not 0 or 1", operation, (double)a->beta_dx);
     if (!a->w && a->b)
         return zinf_fail(-EINVAL, "%s: a bias without weights", operation);
+    if (!a->dw && a->db)
+        return zinf_fail(-EINVAL, "%s: a bias's gradient without that of weights", operation);
     return 0;
 }
 
@@ -464,6 +466,23 @@ int check_residual(const struct zinf_residual *a, const char *operation)
     if (a->n < 0)
         return zinf_fail(-EINVAL, "%s: %lld elements", operation, (ll)a->n);
     return check_dropout(&a->dropout, operation);
+}
+
+int check_residual_norm(const struct zinf_residual *sum, const struct zinf_norm *norm)
+{
+    int code = check_residual(sum, "residual_norm");
+    if (!code)
+        code = check_norm(norm, "residual_norm");
+    if (code)
+        return code;
+    const bool plain = norm_heads(norm) == 1 && norm_ld(norm) == norm->cols;
+    if (plain && norm->x == sum->y && norm->dtype == sum->dtype &&
+        sum->n == norm->rows * norm->cols)
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "residual_norm: a norm of %lld rows of %lld columns is not of the sum of "
+                     "%lld elements alone",
+                     (ll)norm->rows, (ll)norm->cols, (ll)sum->n);
 }
 
 int check_column_sum(int64_t rows, int64_t cols)

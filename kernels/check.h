@@ -27,6 +27,7 @@ static inline float embedding_scale(const struct zinf_embedding *args)
 
 int check_matmul(const struct zinf_matmul *args);
 int check_norm(const struct zinf_norm *args, const char *operation);
+int check_residual_norm(const struct zinf_residual *sum, const struct zinf_norm *norm);
 int check_attention(const struct zinf_attention *args, const char *operation);
 /* Checks shapes; the sequences and positions are checked by the device. */
 int check_attention_cached(const struct zinf_attention_cached *args);

@@ -420,27 +420,39 @@ static void loop_norm_sums(const struct host_norm_row *row, size_t n, float *sum
     *sum_gx = gx_sum;
 }
 
+/* The sums over rows, of those that are wanted. */
+static void loop_norm_columns(const struct host_norm_row *row, size_t n)
+{
+    const float *x = row->x, *dy = row->dy;
+    float *dw = row->dw;
+    const float mean = row->mean, rstd = row->rstd;
+    if (row->db)
+        loop_add(row->db, dy, n);
+    if (dw) {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++)
+            dw[i] += dy[i] * ((x[i] - mean) * rstd);
+    }
+}
+
 static void loop_norm_gradient(const struct host_norm_row *row, size_t n)
 {
     const float *x = row->x, *w = row->w, *dy = row->dy;
-    float *dx = row->dx, *dw = row->dw;
+    float *dx = row->dx;
     const float mean = row->mean, rstd = row->rstd;
     const float mean_g = row->mean_g, mean_gx = row->mean_gx;
-    if (row->db)
-        loop_add(row->db, dy, n); /* before dx is written, since dx may be dy */
+    loop_norm_columns(row, n); /* before dx is written, since dx may be dy */
     if (row->add_dx) {
 #pragma omp simd
         for (size_t i = 0; i < n; i++) {
-            float normal = (x[i] - mean) * rstd, gradient = dy[i];
-            dw[i] += gradient * normal;
-            dx[i] += rstd * (gradient * w[i] - mean_g - normal * mean_gx);
+            float normal = (x[i] - mean) * rstd;
+            dx[i] += rstd * (dy[i] * w[i] - mean_g - normal * mean_gx);
         }
     } else {
 #pragma omp simd
         for (size_t i = 0; i < n; i++) {
-            float normal = (x[i] - mean) * rstd, gradient = dy[i];
-            dw[i] += gradient * normal;
-            dx[i] = rstd * (gradient * w[i] - mean_g - normal * mean_gx);
+            float normal = (x[i] - mean) * rstd;
+            dx[i] = rstd * (dy[i] * w[i] - mean_g - normal * mean_gx);
         }
     }
 }

@@ -97,6 +97,15 @@ int host_norm_forward(struct zinf_queue *q, const struct zinf_norm *args)
     return host_each_row(q, n_units, n_units * args->cols, forward_unit, args);
 }
 
+int host_residual_norm(struct zinf_queue *q, const struct zinf_residual *sum,
+                       const struct zinf_norm *norm)
+{
+    int code = check_residual_norm(sum, norm);
+    if (!code)
+        code = host_residual_add(q, sum);
+    return code ? code : host_norm_forward(q, norm);
+}
+
 /* ---- backward ---- */
 
 /* dw and db are summed in so many parts, whatever the number of threads: so are their bits. */
@@ -150,7 +159,7 @@ static void backward_unit(const struct host_simd *simd, const struct zinf_norm *
         chunk.dx = host_target(dx_buffer, a->dx, a->dtype, at);
         if (chunk.add_dx)
             host_read(simd, dx_buffer, a->dx, a->dtype, at, n);
-        chunk.dw = dw + c;
+        chunk.dw = a->dw ? dw + c : NULL;
         chunk.db = a->db ? db + c : NULL;
         simd->norm_gradient(&chunk, n);
         host_write(simd, chunk.dx, a->dx, a->dtype, at, n);
@@ -174,7 +183,8 @@ int host_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
     for (int part = 0; part < n_parts; part++) {
         struct host_range range = host_slice(n_units, 1, part, n_parts);
         float *dw = partial + (size_t)part * 2 * cols, *db = dw + cols;
-        memset(dw, 0, 2 * cols * sizeof *dw);
+        if (args->dw)
+            memset(dw, 0, 2 * cols * sizeof *dw);
         for (uint64_t i = 0; i < range.count; i++)
             backward_unit(simd, args, (int64_t)(range.first + i), dw, db);
     }

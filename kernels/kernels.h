@@ -95,7 +95,8 @@ struct zinf_norm {
     const void *dy; /* [rows][ld] */
     void *dx;       /* [rows][ld], may be dy; dx = beta_dx * dx + gradient */
     float beta_dx;  /* 0 or 1 */
-    float *dw, *db; /* [cols] fp32, sums over rows and heads, overwritten; NULL if w or b is NULL */
+    /* [cols] fp32, sums over rows and heads, overwritten; NULL: not wanted. db only with dw. */
+    float *dw, *db;
 };
 
 enum zinf_activation {
@@ -337,6 +338,10 @@ struct zinf_device_ops {
     int (*unpack)(struct zinf_queue *q, const struct zinf_packed_array *args);
     int (*widen)(struct zinf_queue *q, const struct zinf_widen *args);
     int (*residual_add)(struct zinf_queue *q, const struct zinf_residual *args);
+    /* residual_add, then norm_forward of its result: norm->x is sum->y, in plain rows. The bits of
+     * both after each other. norm->y is apart from all that sum names. */
+    int (*residual_norm)(struct zinf_queue *q, const struct zinf_residual *sum,
+                         const struct zinf_norm *norm);
     /* y = scale * mask * r / (1 - p); x is not used. */
     int (*dropout)(struct zinf_queue *q, const struct zinf_residual *args);
     /* sum[j] = sum over rows of x[i][j] in fp32, overwritten: the gradient of a bias. */

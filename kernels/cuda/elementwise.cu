@@ -4,7 +4,7 @@
  * one. In-place use is safe: a thread reads all it needs before it writes.
  */
 #include "kernels/cuda/activation.cuh"
-#include "kernels/cuda/philox.cuh"
+#include "kernels/cuda/residual.cuh"
 
 #include <type_traits>
 
@@ -94,45 +94,30 @@ cudaError_t launch_add(cudaStream_t stream, float *dst, const float *src, uint64
 /* ---- residual and dropout ---- */
 
 template <class T> struct residual_args {
-    const T *x, *r; /* x NULL: plain dropout */
-    T *y;
+    residual_rule<T> sum;
     uint64_t n;
-    dropout_rule rule;
-    float scale;
-    bool drops, vector;
+    bool vector;
 };
 
 template <class T> KERNEL(THREADS) residual_kernel(residual_args<T> a)
 {
     uint64_t i = first_element();
-    float x[EACH] = {}, r[EACH], factors[EACH];
+    float x[EACH] = {}, r[EACH];
     if (i >= a.n)
         return;
     int64_t left = (int64_t)(a.n - i);
-    load_each(r, a.r + i, left, a.vector);
-    if (a.x)
-        load_each(x, a.x + i, left, a.vector);
-    if (a.drops) {
-        dropout_factors(factors, a.rule, i);
-        UNROLL for (int k = 0; k < EACH; k++) r[k] *= factors[k] * a.scale;
-    } else {
-        UNROLL for (int k = 0; k < EACH; k++) r[k] *= a.scale;
-    }
-    UNROLL for (int k = 0; k < EACH; k++) r[k] += x[k];
-    store_each(a.y + i, r, left, a.vector);
+    load_each(r, a.sum.r + i, left, a.vector);
+    if (a.sum.x)
+        load_each(x, a.sum.x + i, left, a.vector);
+    residual_of(a.sum, i, x, r);
+    store_each(a.sum.y + i, x, left, a.vector);
 }
 
 template <class T>
 static cudaError_t residual_typed(cudaStream_t stream, const struct zinf_residual *z, const void *x)
 {
-    residual_args<T> args = {(const T *)x,
-                             (const T *)z->r,
-                             (T *)z->y,
-                             (uint64_t)z->n,
-                             dropout_rule_of(z->dropout),
-                             zinf_residual_scale(z),
-                             z->dropout.p > 0.0f,
-                             aligned16(x) && aligned16(z->r) && aligned16(z->y)};
+    const residual_args<T> args = {residual_rule_of<T>(z, x), (uint64_t)z->n,
+                                   aligned16(x) && aligned16(z->r) && aligned16(z->y)};
     return launch(known<residual_kernel<T>>(), flat_grid(args.n), dim3(THREADS), 0, stream, args);
 }
 

@@ -304,26 +304,47 @@ DEVICE void load_pair(float (&to)[2], const float *from)
     words2 raw = *(const words2 *)(const void *)from;
     memcpy(to, &raw, sizeof raw);
 }
-template <class T> DEVICE void load_vector(float (&to)[EACH], const T *from)
+template <class T> DEVICE void unpack(float (&to)[EACH], const words4 &from)
 {
-    words4 raw = *(const words4 *)(const void *)from;
     UNROLL for (int k = 0; k < EACH; k++)
     {
         T x;
-        x.bits = (uint16_t)(raw.at[k / 2] >> (16 * (k % 2)));
+        x.bits = (uint16_t)(from.at[k / 2] >> (16 * (k % 2)));
         to[k] = to_float(x);
     }
+}
+template <class T> DEVICE void load_vector(float (&to)[EACH], const T *from)
+{
+    const words4 raw = *(const words4 *)(const void *)from;
+    unpack<T>(to, raw);
 }
 /* Two numbers rounded to 16 bits; a NaN becomes any NaN. */
 template <class T> DEVICE uint32_t pack(float low, float high)
 {
     return pair_of(low, high, T());
 }
-template <class T> DEVICE void store_vector(T *to, const float (&from)[EACH])
+template <class T> DEVICE words4 pack_each(const float (&from)[EACH])
 {
     words4 raw;
     UNROLL for (int k = 0; k < EACH; k += 2) raw.at[k / 2] = pack<T>(from[k], from[k + 1]);
-    *(words4 *)(void *)to = raw;
+    return raw;
+}
+template <class T> DEVICE void store_vector(T *to, const float (&from)[EACH])
+{
+    *(words4 *)(void *)to = pack_each<T>(from);
+}
+/* The same, if it is wanted; x becomes what is stored. */
+DEVICE void store_rounded(float *to, float (&x)[EACH], bool wanted)
+{
+    if (wanted)
+        store_vector(to, x);
+}
+template <class T> DEVICE void store_rounded(T *to, float (&x)[EACH], bool wanted)
+{
+    const words4 raw = pack_each<T>(x);
+    if (wanted)
+        *(words4 *)(void *)to = raw;
+    unpack<T>(x, raw);
 }
 
 /* count elements (at most 8) into to, zeros behind them; vector says that the address is aligned

@@ -86,11 +86,19 @@ cudaError_t launch_activation_sums(cudaStream_t stream, void *workspace,
 /* dw and db of a norm: column sums of dy * normal(x) and of dy */
 cudaError_t launch_norm_columns(cudaStream_t stream, void *workspace, const struct zinf_norm *args);
 /* ---- norm_gradient.cu ---- */
-/* Whether dx, dw and db come of one pass; else launch_norm_columns, then launch_norm_dx. */
+/* Whether dx, dw and db, as far as they are wanted, come of one pass; else launch_norm_columns,
+ * then launch_norm_dx. */
 bool norm_gradient_serves(const struct zinf_norm *args);
 cudaError_t launch_norm_gradient(cudaStream_t stream, void *workspace,
                                  const struct zinf_norm *args);
-/* ---- norm.cu ---- */
+/* ---- norm_rows.cu ---- */
+/* Whether a row is read once, also with the sum in front of it, if that is not NULL; else
+ * launch_residual, then launch_norm_forward. */
+bool norm_rows_serves(const struct zinf_norm *args, const struct zinf_residual *sum);
+cudaError_t launch_norm_rows(cudaStream_t stream, const struct zinf_norm *args);
+cudaError_t launch_residual_norm(cudaStream_t stream, const struct zinf_residual *sum,
+                                 const struct zinf_norm *args);
+/* ---- norm.cu: rows of any size and alignment ---- */
 cudaError_t launch_norm_forward(cudaStream_t stream, const struct zinf_norm *args);
 cudaError_t launch_norm_dx(cudaStream_t stream, const struct zinf_norm *args);
 /* ---- embedding.cu ---- */

@@ -6,14 +6,14 @@ cuda_module_sources = kernels/cuda/module.c kernels/check.h kernels/check.c src/
 	src/base/size.c
 cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/embedding.cu \
 	kernels/cuda/gated.cu kernels/cuda/xielu.cu kernels/cuda/loss.cu kernels/cuda/squared_error.cu \
-	kernels/cuda/preference.cu kernels/cuda/noise.cu kernels/cuda/norm.cu kernels/cuda/norm_gradient.cu kernels/cuda/rectangle.cu \
+	kernels/cuda/preference.cu kernels/cuda/noise.cu kernels/cuda/norm.cu kernels/cuda/norm_rows.cu kernels/cuda/norm_gradient.cu kernels/cuda/rectangle.cu \
 	kernels/cuda/rope.cu kernels/cuda/quantized.cu kernels/cuda/packed.cu kernels/cuda/update.cu kernels/cuda/route.cu \
 	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
 	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_mma_distance.cu kernels/cuda/attention_distance.cu \
 	kernels/cuda/attention_cached.cu kernels/cuda/attention_relative.cu kernels/cuda/unfold.cu \
 	kernels/cuda/magnitude.cu kernels/cuda/sinks.cu kernels/cuda/attention_merge.cu kernels/cuda/heads.cu kernels/cuda/float8.cu kernels/cuda/convolution.cu kernels/cuda/scan.cu
 cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/block.cuh \
-	kernels/cuda/activation.cuh kernels/cuda/scan.cuh kernels/cuda/rows.cuh \
+	kernels/cuda/activation.cuh kernels/cuda/scan.cuh kernels/cuda/rows.cuh kernels/cuda/teams.cuh kernels/cuda/residual.cuh \
 	kernels/cuda/philox.cuh kernels/cuda/softcap.cuh kernels/cuda/attention.cuh \
 	kernels/cuda/mma.cuh kernels/cuda/attention_mma.cuh \
 	kernels/cuda/attention_mma_gradient.cuh kernels/cuda/attention_plain.cuh

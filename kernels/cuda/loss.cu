@@ -63,8 +63,9 @@ DEVICE float exp_near(float x)
 
 /* Of columns x: top is the largest of them and LEAST, sum that of exp(x - top), total with
  * smoothing that of x. Beginning with LEAST rather than -infinity, top is finite, so that a logit
- * of -infinity adds 0 and not the NaN of -infinity less itself. Capped logits are kept times
- * log2(e) here: the factor is a part of the cap, and 2^x then needs no product of its own. */
+ * of -infinity adds 0 and not the NaN of -infinity less itself. Of capped logits x is the hyperbolic
+ * tangent, and so is total; top is kept times log2(e) and the cap, so that 2^(cap x - top) is a
+ * fused operation and that of the special unit. */
 struct loss_sums {
     float top, sum, total;
 };
@@ -78,14 +79,17 @@ template <bool CAPPED> DEVICE float power_of(float x)
 template <bool CAPPED, int N>
 DEVICE void add_columns(const loss_args &a, loss_sums &s, float (&x)[N])
 {
-    float top = s.top, slope;
+    const float cap = CAPPED ? a.z.softcap * PER_NATURAL : 1.0f;
+    float most = 0.0f, slope;
     UNROLL for (int k = 0; k < N; k++)
     {
-        x[k] = CAPPED ? softcap_of(x[k], a.z.softcap * PER_NATURAL, a.inverse_cap, slope) : x[k];
-        top = fmaxf(top, x[k]); /* not NaN, which the sum becomes */
+        x[k] = CAPPED ? softcap_of(x[k], 1.0f, a.inverse_cap, slope) : x[k];
+        most = k ? fmaxf(most, x[k]) : x[k]; /* a NaN is passed over: the sum becomes it */
     }
+    const float top = fmaxf(s.top, CAPPED ? cap * most : most);
     s.sum *= power_of<CAPPED>(s.top - top);
-    UNROLL for (int k = 0; k < N; k++) s.sum += power_of<CAPPED>(x[k] - top);
+    UNROLL for (int k = 0; k < N; k++) s.sum +=
+        CAPPED ? exp2_near(fused(cap, x[k], -top)) : exp_near(x[k] - top);
     if (a.z.smoothing != 0.0f)
         UNROLL for (int k = 0; k < N; k++) s.total += x[k];
     s.top = top;
@@ -141,10 +145,10 @@ template <bool CAPPED> DEVICE loss_sums row_sums(const loss_args &a, const float
 
 /* Sums of capped logits in the units that they have elsewhere. Rounding changes the largest a
  * little; the sum is scaled by as much, so that sum * exp(top) stays. */
-DEVICE loss_sums natural(const loss_sums &s)
+DEVICE loss_sums natural(const loss_args &a, const loss_sums &s)
 {
     const float top = s.top * PER_BINARY;
-    return {top, s.sum * exp2_near(fused(-top, PER_NATURAL, s.top)), s.total * PER_BINARY};
+    return {top, s.sum * exp2_near(fused(-top, PER_NATURAL, s.top)), s.total * a.z.softcap};
 }
 
 /* The first column of the largest logit. Columns of a tile are exact as floats. */
@@ -176,7 +180,7 @@ template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
     if (threadIdx.x)
         return;
     if (CAPPED)
-        s = natural(s);
+        s = natural(a, s);
     if (a.z.smoothing != 0.0f)
         a.z.logit_sum[i] += s.total;
     const float before = a.z.max[i], after = s.top > before ? s.top : before;

@@ -112,7 +112,22 @@ int cuda_activation_sums(struct zinf_queue *q, const struct zinf_activation_sums
 }
 
 ONE_KERNEL(norm_forward, zinf_norm, check_norm(args, "norm_forward"), !args->rows,
-           launch_norm_forward(q->stream, args));
+           norm_rows_serves(args, NULL) ? launch_norm_rows(q->stream, args)
+                                        : launch_norm_forward(q->stream, args));
+
+int cuda_residual_norm(struct zinf_queue *q, const struct zinf_residual *sum,
+                       const struct zinf_norm *norm)
+{
+    int code = check_residual_norm(sum, norm);
+    if (code || !norm->rows)
+        return code;
+    if (!norm_rows_serves(norm, sum)) {
+        code = cuda_residual_add(q, sum);
+        return code ? code : cuda_norm_forward(q, norm);
+    }
+    queue_enter(q, "residual_norm");
+    return queue_leave(q, launch_residual_norm(q->stream, sum, norm));
+}
 
 int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
 {

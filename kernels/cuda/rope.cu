@@ -18,6 +18,30 @@ template <class T> struct rope_args {
     float inv_freq[ZINF_ROPE_MAX_PAIRS];
 };
 
+/* Both to 2e-7 for angles up to 1e15: in double the remainder by pi/2 takes no table of its digits,
+ * which the library's functions have on a stack, and the series to pi/4 are off by less than float
+ * is. */
+DEVICE void cosine_and_sine(float angle, float &cosine, float &sine)
+{
+    const double round = 6755399441055744.0; /* 1.5 2^52: what is added to it loses its fraction */
+    const double shifted = (double)angle * 0.63661977236758134 + round, n = shifted - round;
+    const double most = fma(n, -1.5707963267948966, (double)angle);
+    const float x = (float)fma(n, -6.123233995736766e-17, most), square = x * x;
+    float s = fused(square, 2.7557319e-6f, -1.9841270e-4f);
+    float c = fused(square, -2.7557319e-7f, 2.4801587e-5f);
+    s = fused(s, square, 8.3333333e-3f);
+    c = fused(c, square, -1.3888889e-3f);
+    s = fused(s, square, -1.6666667e-1f);
+    c = fused(c, square, 4.1666667e-2f);
+    s = fused(s * square, x, x);
+    c = fused(fused(c, square, -0.5f), square, 1.0f);
+    uint64_t quadrant;
+    memcpy(&quadrant, &shifted, sizeof quadrant);
+    const float along = quadrant & 1 ? c : s, across = quadrant & 1 ? s : c;
+    sine = quadrant & 2 ? -along : along;
+    cosine = (quadrant + 1) & 2 ? -across : across;
+}
+
 /* Pairs i .. i + 7 of a head: their 16 elements are two runs of 8, or one of 16. */
 template <class T, bool INTERLEAVED>
 DEVICE void rotate_each(const rope_args<T> &a, T *head, int i, const float *cosine,
@@ -52,8 +76,10 @@ template <class T, bool INTERLEAVED> KERNEL(ROPE_THREADS) rope_kernel(rope_args<
                                          : 1.0f;
     for (int pair = t; pair < a.n_pairs; pair += ROPE_THREADS) {
         const float angle = (float)a.positions[row] * a.inv_freq[pair];
-        cosine[pair] = cosf(angle) * (a.cos_scale * grown);
-        sine[pair] = sinf(angle) * (a.sin_scale * grown);
+        float c, s;
+        cosine_and_sine(angle, c, s);
+        cosine[pair] = c * (a.cos_scale * grown);
+        sine[pair] = s * (a.sin_scale * grown);
     }
     sync_block();
     for (int unit = t; unit < a.n_heads * groups; unit += ROPE_THREADS)

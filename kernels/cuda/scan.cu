@@ -65,12 +65,12 @@ template <class T> KERNEL(SCAN_THREADS) scan_number_gradients_kernel(scan_args<T
         sums[i * SCAN_THREADS + threadIdx.x] = sum[i];
     sync_block();
     if (threadIdx.x < 3) {
-        float *const to[] = {a.d_a_log, a.d_step_bias, a.d_skip};
+        float *to = threadIdx.x == 0 ? a.d_a_log : threadIdx.x == 1 ? a.d_step_bias : a.d_skip;
         float total = 0.0f;
         for (int i = 0; i < SCAN_THREADS; i++)
             total += sums[threadIdx.x * SCAN_THREADS + i];
-        if (to[threadIdx.x])
-            to[threadIdx.x][head] = total;
+        if (to)
+            to[head] = total;
     }
 }
 

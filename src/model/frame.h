@@ -372,8 +372,8 @@ int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear 
 int frame_linear_backward_weight(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
                                  const void *x);
 
-/* Operations of kernels.h, enqueued or counted. dw of a norm may be NULL, if its unit is frozen: it
- * is then made in scratch. */
+/* Operations of kernels.h, enqueued or counted. dw of a norm whose b alone is trained is made in
+ * scratch. */
 int frame_column_sum(struct zinf_frame *f, float *sum, const void *x, enum zinf_dtype dtype,
                      int64_t rows, int64_t cols);
 int frame_matmul(struct zinf_frame *f, const struct zinf_matmul *args);
@@ -403,6 +403,8 @@ int frame_scale_columns(struct zinf_frame *f, const struct zinf_column_scale *ar
 int frame_dot_columns(struct zinf_frame *f, const struct zinf_column_dot *args);
 int frame_rope(struct zinf_frame *f, const struct zinf_rope *args);
 int frame_residual(struct zinf_frame *f, const struct zinf_residual *args);
+int frame_residual_norm(struct zinf_frame *f, const struct zinf_residual *sum,
+                        const struct zinf_norm *norm);
 int frame_dropout(struct zinf_frame *f, const struct zinf_residual *args);
 /* Multiplies x [batch][per_sample], or its gradient, by a dropout's mask in place; p 0: does
  * nothing. */

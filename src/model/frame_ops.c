@@ -74,11 +74,9 @@ int frame_norm(struct zinf_frame *f, const struct zinf_norm *args)
 
 int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args)
 {
-    uint64_t mark = frame_mark(f), bytes = (uint64_t)args->cols * sizeof(float);
-    if (args->w && !args->dw)
-        args->dw = frame_scratch(f, bytes);
-    if (args->b && !args->db)
-        args->db = frame_scratch(f, bytes);
+    const uint64_t mark = frame_mark(f);
+    if (args->db && !args->dw)
+        args->dw = frame_scratch(f, (uint64_t)args->cols * sizeof(float));
     frame_release(f, mark);
     if (!frame_counts(f,
                       (args->beta_dx != 0 ? 4 : 3) * typed(args->dtype, args->rows * args->cols)))
@@ -246,6 +244,15 @@ ONE_OPERATION(scale_columns, scale_columns, zinf_column_scale,
 ONE_OPERATION(dot_columns, dot_columns, zinf_column_dot, 2 * values(f, args->rows * args->cols));
 ONE_OPERATION(rope, rope, zinf_rope, 2 * values(f, args->rows * args->n_heads * args->rotary_dims));
 ONE_OPERATION(residual, residual_add, zinf_residual, 3 * typed(args->dtype, args->n));
+int frame_residual_norm(struct zinf_frame *f, const struct zinf_residual *sum,
+                        const struct zinf_norm *norm)
+{
+    if (!frame_counts(f, 4 * typed(sum->dtype, sum->n)))
+        return ops_of(f)->residual_norm(f->queue, sum, norm);
+    widen(&f->workspace, ops_of(f)->norm_workspace(device_of(f), norm));
+    return 0;
+}
+
 ONE_OPERATION(dropout, dropout, zinf_residual, 2 * typed(args->dtype, args->n));
 
 static int mask(struct zinf_frame *f, void *x, const struct zinf_dropout *dropout,

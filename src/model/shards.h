@@ -150,7 +150,8 @@ struct attention_shards {
     /* the norm in front: its own, or that of attention beside it */
     const struct norm_spec *in_front;
     struct norm_kept norm, after;
-    void *product; /* [rows][hidden]: the sum over shards, if a norm is behind it */
+    const struct zinf_norm *next; /* as in part_exit, for forward */
+    void *product;                /* [rows][hidden]: the sum over shards, if a norm is behind it */
     /* For norms over all heads of a row together, with each shard's queries and keys before them;
      * or for the norms of latent attention's low-rank rows. */
     struct norm_kept q_norm, k_norm;
@@ -164,7 +165,8 @@ struct mlp_shards {
     const struct mlp_spec *s;      /* the spec of all shards together */
     const struct norm_spec *entry; /* its own norm, or the one that it shares with attention */
     struct norm_kept norm, after;
-    void *product; /* as in attention_shards */
+    const struct zinf_norm *next; /* as in part_exit, for forward */
+    void *product;                /* as in attention_shards */
     struct mlp_kept of[ZINF_MOST_SHARDS];
 };
 void attention_shards_keep(struct zinf_frame *f, const struct attention_spec *s,

@@ -14,6 +14,9 @@
 #   LOGITS="32000 151936" tests/bench/cuda_counts.sh BUILD     # the loss alone, of so many logits a
 #                                         row, in place of a step; by the bytes that it cannot do
 #                                         without: each logit read, and each gradient written in bf16
+#   NORMS="64 320" tests/bench/cuda_counts.sh BUILD     # norms alone, of rows of so many numbers, by
+#                                         the bytes that they cannot do without: each number of x,
+#                                         y, dy, dx and of a sum and its terms once, in bf16
 #   ARCH=llama QUANTIZE=nf4 tests/bench/cuda_counts.sh BUILD   # with adapters above weights in 4 bits
 build=$(cd "${1:?usage: cuda_counts.sh BUILD}" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
@@ -35,6 +38,26 @@ if [ "${LOGITS:-}" ]; then
             /loss_backward/ { backward += $4 }
             END { printf "| %d | %.2f | %.2f |\n", n / 4, over(forward, 4 * n), over(backward, 6 * n) }' \
             "$work/loss"
+    done
+    exit
+fi
+if [ "${NORMS:-}" ]; then
+    echo "| columns | norm | forward | sum and norm | gradients | dx alone |"
+    echo "|---:|---|---:|---:|---:|---:|"
+    for columns in $NORMS; do
+        for norm in layer rms; do
+            printf '| %d | %s |' "$columns" $norm
+            for what in forward:4 sum:8 gradient:6 dx:6; do
+                rm -f "$work/norm"
+                ZINF_PTX_RECORD=$work/norm "$build/tests/bench/norm_counts" "$columns" \
+                    "${what%:*}" $norm || exit 1
+                awk -v bytes="${what#*:}" -v n=$((4194304 / columns * columns)) '
+                    /_kernel/ { made += $4 }
+                    END { printf " %.2f |", made / (132 * 4 * 1.7e9) / (n * bytes / 4.3e12) }' \
+                    "$work/norm"
+            done
+            echo
+        done
     done
     exit
 fi

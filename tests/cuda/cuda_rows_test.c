@@ -21,6 +21,23 @@ static void norm_side(struct zinf_norm *a, const struct norm_pairs *p, int side,
     a->db = bias ? at(&p->db, side) : NULL;
 }
 
+/* dx by itself, and in place of dy, has the bits that it had. */
+static void dx_alone_and_in_place(struct twin *t, struct zinf_norm *a, struct norm_pairs *p)
+{
+    struct tensor apart = pair_download(t, &p->dx);
+    norm_side(a, p, SIDE_CUDA, a->b);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        struct pair *to = in_place ? &p->dy : &p->dx;
+        a->dw = a->db = NULL;
+        a->dx = to->device;
+        CHECK(!t->cuda->ops->norm_backward(t->q, a));
+        struct tensor again = pair_download(t, to);
+        CHECK(tensor_same_bits(&apart, &again));
+        tensor_free(&again);
+    }
+    tensor_free(&apart);
+}
+
 static void norm_check(struct twin *t, struct zinf_norm *a, struct norm_pairs *p, bool bias)
 {
     double ulp = 2.0 * dtype_epsilon(a->dtype) + 3e-6;
@@ -36,17 +53,8 @@ static void norm_check(struct twin *t, struct zinf_norm *a, struct norm_pairs *p
         PAIR_CHECK(t, &p->dw, sums, 1e-5);
     if (bias)
         PAIR_CHECK(t, &p->db, sums, 1e-5);
-    /* dx in place of dy */
-    struct tensor apart = pair_download(t, &p->dx);
-    if (a->beta_dx == 0.0f) {
-        norm_side(a, p, SIDE_CUDA, bias);
-        a->dx = p->dy.device;
-        CHECK(!t->cuda->ops->norm_backward(t->q, a));
-        struct tensor in_place = pair_download(t, &p->dy);
-        CHECK(tensor_same_bits(&apart, &in_place));
-        tensor_free(&in_place);
-    }
-    tensor_free(&apart);
+    if (a->beta_dx == 0.0f)
+        dx_alone_and_in_place(t, a, p);
 }
 
 struct norm_shape {
@@ -99,12 +107,92 @@ static void norms(struct twin *t)
         {9, 264, 0, 0, 1.0f, 0}, {17, 64, 3, 232, 1.0f, 0},  {5, 37, 0, 0, 1.0f, 0},
         {9, 264, 0, 0, 0, true}, {5, 37, 0, 0, 0.25f, true}, {150, 320, 0, 0, 0, 0},
         {6, 264, 2, 544, 0, 0},  {21, 1608, 0, 0, 0.5f, 0},  {3, 1024, 0, 0, 0, 0},
-        {2, 8192, 0, 0, 0, 0},
+        {2, 8192, 0, 0, 0, 0},   {700, 32, 0, 0, 0, 0},      {33, 64, 0, 0, 0, 0},
+        {130, 200, 0, 0, 0, 0},  {19, 384, 0, 0, 0, 0},      {43, 512, 0, 0, 0, 0},
+        {2, 8200, 0, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int v = 0; v < 6; v++)
             norm_case(t, v & 1 ? ZINF_NORM_RMS : ZINF_NORM_LAYER, all_dtypes[v % 3], shapes[i],
                       v & 2 ? 1.0f : 0.0f);
+}
+
+/* ---- a sum and its norm ---- */
+
+struct sum_pairs {
+    struct pair x, r, w, b, sum, y, mean, rstd;
+};
+
+static void sum_side(struct zinf_residual *s, struct zinf_norm *a, const struct sum_pairs *p,
+                     int side)
+{
+    const bool centred = a->kind == ZINF_NORM_LAYER;
+    s->x = at(&p->x, side), s->r = at(&p->r, side), s->y = at(&p->sum, side);
+    a->x = s->y, a->w = at(&p->w, side), a->b = centred ? at(&p->b, side) : NULL;
+    a->y = at(&p->y, side), a->mean = at(&p->mean, side), a->rstd = at(&p->rstd, side);
+}
+
+/* Both after each other leave on the GPU what the one operation has left there. */
+static void sum_check(struct twin *t, struct zinf_residual *s, struct zinf_norm *a,
+                      struct sum_pairs *p)
+{
+    struct pair *const made[] = {&p->sum, &p->y, &p->rstd, &p->mean};
+    const int n = a->kind == ZINF_NORM_LAYER ? 4 : 3;
+    const double ulp = 2.0 * dtype_epsilon(a->dtype) + 3e-6;
+    struct tensor at_once[4];
+    ON_BOTH(t, (sum_side(s, a, p, side), ops->residual_norm(q, s, a)));
+    PAIR_CHECK(t, &p->sum, 1e-6, ulp);
+    /* the sum is rounded, on either side of a middle where the factor is */
+    PAIR_CHECK(t, &p->y, 1e-5 + 4.0 * dtype_epsilon(a->dtype), 2.0 * ulp);
+    PAIR_CHECK(t, &p->rstd, 0.0, 2e-6 + 0.1 * dtype_epsilon(a->dtype));
+    for (int i = 0; i < n; i++)
+        at_once[i] = pair_download(t, made[i]);
+    sum_side(s, a, p, SIDE_CUDA);
+    CHECK(!t->cuda->ops->residual_add(t->q, s) && !t->cuda->ops->norm_forward(t->q, a));
+    for (int i = 0; i < n; i++) {
+        struct tensor apart = pair_download(t, made[i]);
+        CHECKF(tensor_same_bits(&apart, &at_once[i]), "%d of %s: %lld rows of %lld columns", i,
+               zinf_dtype_name(a->dtype), (long long)a->rows, (long long)a->cols);
+        tensor_free(&apart);
+        tensor_free(&at_once[i]);
+    }
+}
+
+static void sum_case(struct twin *t, enum zinf_norm_kind kind, enum zinf_dtype dtype, int64_t rows,
+                     int64_t cols, float drop)
+{
+    const size_t n = (size_t)(rows * cols);
+    struct zinf_norm a = {.kind = kind, .dtype = dtype, .rows = rows, .cols = cols, .eps = 1e-5f};
+    struct zinf_residual s = {.dtype = dtype, .n = rows * cols};
+    s.dropout = (struct zinf_dropout){.p = drop, .seed = 7, .step = 3, .site = 2};
+    s.dropout.element_first = 12;
+    s.scale = drop > 0 ? 0.5f : 0.0f;
+    struct sum_pairs p = {
+        pair_of(t, tensor_random(dtype, n, 1, 2.0f)),
+        pair_of(t, tensor_random(dtype, n, 2, 2.0f)),
+        pair_of(t, tensor_random(dtype, (size_t)cols, 3, 1.0f)),
+        pair_of(t, tensor_random(dtype, (size_t)cols, 4, 1.0f)),
+        pair_of(t, tensor_new(dtype, n)),
+        pair_of(t, tensor_new(dtype, n)),
+        pair_of(t, tensor_new(ZINF_DTYPE_F32, (size_t)rows)),
+        pair_of(t, tensor_new(ZINF_DTYPE_F32, (size_t)rows)),
+    };
+    struct pair *all[] = {&p.x, &p.r, &p.w, &p.b, &p.sum, &p.y, &p.mean, &p.rstd};
+    sum_check(t, &s, &a, &p);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        pair_free(all[i]);
+    twin_reset(t);
+}
+
+static void sums(struct twin *t)
+{
+    static const struct {
+        int64_t rows, cols;
+    } shapes[] = {{70, 64}, {9, 128}, {5, 200}, {11, 320}, {6, 512}, {3, 1608}, {5, 37}, {2, 8200}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int v = 0; v < 6; v++)
+            sum_case(t, v & 1 ? ZINF_NORM_RMS : ZINF_NORM_LAYER, all_dtypes[v % 3], shapes[i].rows,
+                     shapes[i].cols, v & 2 ? 0.25f : 0.0f);
 }
 
 static void large_mean(struct twin *t)
@@ -490,6 +578,12 @@ static void refusals(struct twin *t)
     struct zinf_norm norm = {.rows = 3, .cols = 8, .heads = 100};
     CHECK(ops->norm_forward(t->q, &(struct zinf_norm){.cols = 8, .heads = 2, .ld = 15}) == -EINVAL);
     CHECK(ops->norm_forward(t->q, &(struct zinf_norm){.rows = 1}) == -EINVAL);
+    float of[8];
+    const struct zinf_residual sum = {.n = 24, .y = of};
+    CHECK(ops->residual_norm(t->q, &sum, &(struct zinf_norm){.rows = 2, .cols = 8, .x = of}) ==
+              -EINVAL &&
+          strstr(zinf_error(), "24 elements"));
+    CHECK(ops->residual_norm(t->q, &sum, &(struct zinf_norm){.rows = 3, .cols = 8}) == -EINVAL);
     uint64_t bytes = ops->norm_workspace(t->cuda, &norm); /* for sums over every head */
     CHECK(bytes == ops->norm_workspace(t->cuda, &(struct zinf_norm){.rows = 300, .cols = 8}));
     CHECK(bytes >= 2 * ops->column_sum_workspace(t->cuda, 300, 8));
@@ -506,6 +600,7 @@ static void refusals(struct twin *t)
         for_each_cuda(name);                                                                       \
     }
 CASE(norms)
+CASE(sums)
 CASE(large_mean)
 CASE(embeddings)
 CASE(losses)
@@ -521,6 +616,7 @@ CASE(refusals)
 int main(void)
 {
     TAP_RUN(test_norms);
+    TAP_RUN(test_sums);
     TAP_RUN(test_large_mean);
     TAP_RUN(test_embeddings);
     TAP_RUN(test_losses);

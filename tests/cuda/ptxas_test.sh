@@ -1,14 +1,14 @@
 #!/bin/sh
-# ptxas: what the build reads of the compiler's reports on kernels: one that spills registers, or
-# takes more static shared memory than launches reckon with, ends it and is named; and the table of
-# registers (scripts/registers.sh).
+# ptxas: what the build reads of the compiler's reports on kernels: one that spills registers, has
+# a stack, or takes more static shared memory than launches reckon with, ends it and is named; and
+# the table of registers (scripts/registers.sh).
 . "$SRCDIR/tests/support/command.sh"
 judge() { run "$1" sh "$SRCDIR/kernels/cuda/check_ptxas.sh" "$work/log"; }
 
-report() { # kernel, generation, bytes spilled, registers, static shared memory
+report() { # kernel, generation, bytes spilled, registers, static shared memory, stack
     echo "ptxas info    : Compiling entry function '_Z11${1}_kernelIfEv4args' for 'sm_$2'"
     echo "ptxas info    : Function properties for _Z11${1}_kernelIfEv4args"
-    echo "    0 bytes stack frame, $3 bytes spill stores, $3 bytes spill loads"
+    echo "    ${6:-0} bytes stack frame, $3 bytes spill stores, $3 bytes spill loads"
     echo "ptxas info    : Used $4 registers, used 1 barriers, $5 bytes smem, 472 bytes cmem[0]"
 }
 passes() {
@@ -17,6 +17,10 @@ passes() {
 names_spills() {
     { report sum 80 0 40 4096; report norm 90 24 255 0; } >"$work/log" && judge 1 &&
         complains "norm_kernel" "on sm_90 spills" && ! grep -q sum "$work/said.err"
+}
+names_a_stack() {
+    { report sum 80 0 40 4096; report turn 90 0 40 0 28; } >"$work/log" && judge 1 &&
+        complains "turn_kernel" "on sm_90 has a stack" && ! grep -q sum "$work/said.err"
 }
 names_shared_memory() {
     report sum 80 0 40 8208 >"$work/log" && judge 1 &&
@@ -51,6 +55,7 @@ table() {
 
 check "a kernel that fits" passes
 check "spills are named" names_spills
+check "so is a stack" names_a_stack
 check "so is too much static shared memory" names_shared_memory
 NVCC=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc)
 if [ -n "$NVCC" ]; then

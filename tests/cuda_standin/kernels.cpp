@@ -14,6 +14,7 @@
 #include "kernels/cuda/noise.cu"
 #include "kernels/cuda/norm.cu"
 #include "kernels/cuda/norm_gradient.cu"
+#include "kernels/cuda/norm_rows.cu"
 #include "kernels/cuda/preference.cu"
 #include "kernels/cuda/quantized.cu"
 #include "kernels/cuda/packed.cu"

@@ -330,6 +330,61 @@ static void test_heads_of_a_row_have_the_bits_of_rows(void)
     for_each_device(norm_heads_cases);
 }
 
+static void dx_alone(struct fixture *f)
+{
+    for (int variant = 0; variant < 12; variant++) {
+        struct norm_problem p;
+        norm_open(&p, variant & 1 ? ZINF_NORM_RMS : ZINF_NORM_LAYER, all_dtypes[variant / 4], 9, 70,
+                  !(variant & 1), variant & 2 ? 1.0f : 0.0f);
+        struct tensor dx = tensor_random(p.dx.dtype, p.dx.n, 5, 1.0f); /* as p.dx is now */
+        struct zinf_norm alone = p.args;
+        alone.dx = dx.data;
+        alone.dw = alone.db = NULL;
+        CHECK(!f->ops->norm_forward(f->q, &p.args) && !f->ops->norm_backward(f->q, &p.args) &&
+              !f->ops->norm_backward(f->q, &alone));
+        CHECKF(tensor_same_bits(&dx, &p.dx), "%s dx", f->name);
+        alone.db = p.args.db;
+        CHECK(!alone.db || f->ops->norm_backward(f->q, &alone) == -EINVAL);
+        tensor_free(&dx);
+        norm_close(&p);
+    }
+}
+
+static void test_dx_alone_has_its_bits(void)
+{
+    for_each_device(dx_alone);
+}
+
+static void sum_and_norm(struct fixture *f)
+{
+    for (int variant = 0; variant < 6; variant++) {
+        struct norm_problem p;
+        norm_open(&p, variant & 1 ? ZINF_NORM_RMS : ZINF_NORM_LAYER, all_dtypes[variant / 2], 9, 70,
+                  !(variant & 1), 0.0f);
+        struct tensor sum = tensor_new(p.x.dtype, p.x.n), y = tensor_new(p.x.dtype, p.x.n);
+        struct tensor apart = tensor_new(p.x.dtype, p.x.n);
+        struct zinf_residual s = {.dtype = p.x.dtype, .n = (int64_t)p.x.n, .y = sum.data};
+        s.x = p.x.data, s.r = p.dy.data;
+        s.dropout = (struct zinf_dropout){.p = 0.25f, .seed = 5, .step = 1, .site = 3};
+        p.args.x = sum.data;
+        CHECKF(!f->ops->residual_norm(f->q, &s, &p.args), "%s", zinf_error());
+        s.y = apart.data;
+        p.args.x = apart.data;
+        p.args.y = y.data;
+        CHECK(!f->ops->residual_add(f->q, &s) && !f->ops->norm_forward(f->q, &p.args));
+        CHECK(tensor_same_bits(&sum, &apart) && tensor_same_bits(&y, &p.y));
+        tensor_free(&sum);
+        tensor_free(&apart);
+        tensor_free(&y);
+        norm_close(&p);
+    }
+}
+
+static void test_sum_and_norm_are_both(void)
+{
+    for_each_device(sum_and_norm);
+}
+
 static void test_norm_refuses_bad_arguments(void)
 {
     struct fixture f;
@@ -364,6 +419,8 @@ int main(void)
     TAP_RUN(test_threads_change_no_bit);
     TAP_RUN(test_large_mean_keeps_the_variance);
     TAP_RUN(test_heads_of_a_row_have_the_bits_of_rows);
+    TAP_RUN(test_dx_alone_has_its_bits);
+    TAP_RUN(test_sum_and_norm_are_both);
     TAP_RUN(test_norm_refuses_bad_arguments);
     return tap_done();
 }

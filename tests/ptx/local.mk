@@ -53,6 +53,6 @@ CLEANFILES += tests/ptx/exports.ver tests/ptx/lib/*
 
 program_tests += tests/ptx/mutations_test
 script_tests += tests/ptx/kernels_test.sh tests/ptx/training_test.sh
-check_PROGRAMS += tests/bench/loss_counts
+check_PROGRAMS += tests/bench/loss_counts tests/bench/norm_counts
 tests_ptx_mutations_test_CPPFLAGS = $(TEST_CPPFLAGS) -DCUDA_MAJOR_TEXT=\"$(CUDA_MAJOR)\"
 endif

@@ -21,10 +21,33 @@ static int norms(struct setup *s)
     return norms_of(s, 9, 72);
 }
 
-/* Rows of two warps in 8 slabs, whose sums two threads a column add up; of fp32 in 4 slabs. */
-static int wide_norms(struct setup *s)
+/* Of a size that teams of threads do not serve. */
+static int odd_norms(struct setup *s)
+{
+    return norms_of(s, 9, 77);
+}
+
+/* Of 8 slabs, whose sums two threads a column add up; of fp32 in 4 slabs. */
+static int slabs_of_norms(struct setup *s)
 {
     return norms_of(s, s->dtype == ZINF_DTYPE_F32 ? 60 : 120, 264);
+}
+
+/* Rows of two warps. */
+static int wide_norms(struct setup *s)
+{
+    return norms_of(s, 20, 520);
+}
+
+static int sums(struct setup *s)
+{
+    enum { ROWS = 20, COLS = 520 };
+    struct zinf_residual sum = {.dtype = s->dtype, .n = ROWS * COLS, .dropout = {.p = 0.3f}};
+    struct zinf_norm a = {.dtype = s->dtype, .rows = ROWS, .cols = COLS, .eps = 1e-5f};
+    sum.x = s->in[0], sum.r = s->in[1], sum.y = take(s, ROWS * COLS, s->dtype);
+    a.x = sum.y, a.w = s->in[2], a.b = s->in[3], a.y = take(s, ROWS * COLS, s->dtype);
+    a.mean = take(s, ROWS, ZINF_DTYPE_F32), a.rstd = take(s, ROWS, ZINF_DTYPE_F32);
+    return s->ops->residual_norm(s->q, &sum, &a);
 }
 
 static int embeddings(struct setup *s)

@@ -95,12 +95,16 @@ static void try_case(const struct mutant_case *c)
 static void test_mutants(void)
 {
     static const struct mutant_case cases[] = {
-        {"norm_forward", norms, ZINF_DTYPE_BF16, false},
-        {"norm_dx", norms, ZINF_DTYPE_F32, false},
-        {"14columns_kernel", norms, ZINF_DTYPE_F16, true},
+        {"norm_forward", odd_norms, ZINF_DTYPE_BF16, false},
+        {"norm_dx", odd_norms, ZINF_DTYPE_F32, false},
+        {"14columns_kernel", odd_norms, ZINF_DTYPE_F16, true},
+        {"norm_rows", norms, ZINF_DTYPE_BF16, false},
+        {"norm_rows", wide_norms, ZINF_DTYPE_F32, false},
+        {"norm_rows", sums, ZINF_DTYPE_BF16, false},
+        {"norm_gradient", norms, ZINF_DTYPE_F16, false},
         {"norm_gradient", wide_norms, ZINF_DTYPE_F32, false},
-        {"norm_gradient", wide_norms, ZINF_DTYPE_BF16, false},
-        {"finish", wide_norms, ZINF_DTYPE_F16, false},
+        {"norm_gradient", slabs_of_norms, ZINF_DTYPE_BF16, false},
+        {"finish", slabs_of_norms, ZINF_DTYPE_F16, false},
         {"attention_mma_forward", attention, ZINF_DTYPE_BF16, false},
         {"attention_mma_forward", attention_with_dropout, ZINF_DTYPE_F16, false},
         {"attention_mma_dkv", attention, ZINF_DTYPE_F16, false},

@@ -23,7 +23,7 @@ static int add(struct zinf_frame *f, int64_t hidden, const void *x, const void *
 struct norm_kept part_norm_keep(struct zinf_frame *f, const struct norm_spec *s, int64_t heads)
 {
     uint64_t bytes = (uint64_t)frame_rows(f) * (uint64_t)heads * sizeof(float);
-    struct norm_kept kept = {NULL, NULL};
+    struct norm_kept kept = {0};
     if (!norm_is_there(s))
         return kept;
     if (s->kind == ZINF_NORM_LAYER)
@@ -84,12 +84,23 @@ int part_join_backward(struct zinf_frame *f, const struct norm_spec *s, struct n
 
 /* ---- entry ---- */
 
+const struct zinf_norm *part_ahead(struct zinf_frame *f, const struct norm_spec *s, int64_t hidden,
+                                   const void *x, struct norm_kept *kept, struct zinf_norm *norm)
+{
+    if (s->w < 0)
+        return NULL;
+    *norm = part_norm(f, s, hidden, x, *kept);
+    norm->y = kept->rows = frame_scratch(f, row_bytes(f, hidden));
+    kept->made = true;
+    return norm;
+}
+
 /* *rows: what the products take, in scratch where it is not x itself. */
 static int normalise(struct zinf_frame *f, const struct part_entry *e, struct zinf_norm *norm,
                      const void **rows)
 {
-    *rows = norm->x;
-    if (e->norm->w < 0)
+    *rows = e->kept.made ? e->kept.rows : norm->x;
+    if (e->norm->w < 0 || e->kept.made)
         return 0;
     *rows = norm->y = frame_scratch(f, row_bytes(f, e->hidden));
     return frame_norm(f, norm);
@@ -204,7 +215,9 @@ int part_add_branch(struct zinf_frame *f, const struct part_exit *e, const void 
         code = frame_norm(f, &norm);
     }
     frame_release(f, start);
-    return code || again ? code : frame_residual(f, &args);
+    if (code || again)
+        return code;
+    return e->next ? frame_residual_norm(f, &args, e->next) : frame_residual(f, &args);
 }
 
 int part_leave(struct zinf_frame *f, const struct part_exit *e, const void *in, const void *x,

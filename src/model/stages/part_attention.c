@@ -88,6 +88,7 @@ struct part_exit attention_exit(const struct attention_spec *s, const struct att
         .scale = s->branch_scale,
         .dropout = s->residual_dropout,
         .site = s->site + 1,
+        .next = kept->next,
     };
 }
 

@@ -24,6 +24,7 @@ void attention_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
 {
     kept->s = s;
     kept->in_front = &s->norm;
+    kept->next = NULL;
     kept->norm = part_norm_keep(f, &s->norm, 1);
     kept->after = part_norm_keep(f, &s->after, 1);
     kept->product = s->after.w < 0 ? NULL : frame_keep(f, attention_x_elems(f, s) * frame_width(f));

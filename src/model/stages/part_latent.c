@@ -194,7 +194,7 @@ static int normalise(struct zinf_frame *f, const struct attention_spec *s, const
 
 struct norm_kept latent_keep_q(struct zinf_frame *f, const struct attention_spec *s)
 {
-    struct norm_kept none = {NULL, NULL};
+    struct norm_kept none = {0};
     return s->latent.q_rank ? part_norm_keep(f, &s->latent.q_norm, 1) : none;
 }
 

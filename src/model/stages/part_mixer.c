@@ -185,7 +185,7 @@ static struct zinf_norm norm_args(const struct zinf_frame *f, const struct atten
                                   const struct norms *n, int64_t i, const void *x)
 {
     float *rstd = n->statistics ? n->statistics + i * frame_rows(f) * n->heads : NULL;
-    const struct norm_kept statistics = {NULL, rstd};
+    const struct norm_kept statistics = {.rstd = rstd};
     struct zinf_norm norm =
         part_norm(f, &s->mixer.norm, n->cols, column(f, x, i * n->cols), statistics);
     norm.w = column(f, norm.w, i * n->cols);

@@ -359,8 +359,9 @@ static int make_projection(struct zinf_frame *f, const void *call, uint32_t shar
 
 static struct part_exit exit_of(const struct attention_shards *kept)
 {
-    return attention_exit(kept->s,
-                          &(struct attention_kept){.after = kept->after, .product = kept->product});
+    return attention_exit(kept->s, &(struct attention_kept){.after = kept->after,
+                                                            .product = kept->product,
+                                                            .next = kept->next});
 }
 
 int mixer_shards_forward(struct zinf_frame *f, const struct attention_shards *kept,

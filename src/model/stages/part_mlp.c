@@ -61,6 +61,7 @@ struct part_exit mlp_exit(const struct mlp_spec *s, const struct mlp_kept *kept)
         .scale = s->branch_scale,
         .dropout = s->residual_dropout,
         .site = s->site,
+        .next = kept->next,
     };
 }
 

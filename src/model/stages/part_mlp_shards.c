@@ -30,6 +30,7 @@ void mlp_shards_keep(struct zinf_frame *f, const struct mlp_spec *s, struct mlp_
 {
     kept->s = s;
     kept->entry = &s->norm;
+    kept->next = NULL;
     kept->norm = part_norm_keep(f, &s->norm, 1);
     kept->after = part_norm_keep(f, &s->after, 1);
     kept->product = s->after.w < 0 ? NULL : frame_keep(f, x_elems(f, s) * frame_width(f));
@@ -73,7 +74,9 @@ struct part_entry mlp_shards_entry(const struct mlp_shards *kept)
 
 static struct part_exit exit_of(const struct mlp_shards *kept)
 {
-    return mlp_exit(kept->s, &(struct mlp_kept){.after = kept->after, .product = kept->product});
+    return mlp_exit(
+        kept->s,
+        &(struct mlp_kept){.after = kept->after, .product = kept->product, .next = kept->next});
 }
 
 /* ---- forward ---- */

@@ -114,6 +114,7 @@ struct part_entry attention_shards_entry(const struct attention_shards *kept)
 
 struct part_exit attention_shards_exit(const struct attention_shards *kept)
 {
-    return attention_exit(kept->s,
-                          &(struct attention_kept){.after = kept->after, .product = kept->product});
+    return attention_exit(kept->s, &(struct attention_kept){.after = kept->after,
+                                                            .product = kept->product,
+                                                            .next = kept->next});
 }

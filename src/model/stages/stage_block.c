@@ -50,8 +50,7 @@ static struct entries enter(const struct block_spec *s, const struct kept *kept)
 
 /* ---- forward ---- */
 
-static int forward_parallel(struct zinf_frame *f, const struct block_spec *s,
-                            const struct kept *kept)
+static int forward_parallel(struct zinf_frame *f, const struct block_spec *s, struct kept *kept)
 {
     bool again = f->pass == ZINF_PASS_RECOMPUTE;
     struct entries e = enter(s, kept);
@@ -65,21 +64,25 @@ static int forward_parallel(struct zinf_frame *f, const struct block_spec *s,
     return code ? code : mlp_forward(f, &s->mlp, &kept->mlp, out, out, again);
 }
 
-static int forward_sequential(struct zinf_frame *f, const struct block_spec *s,
-                              const struct kept *kept)
+/* x_mid is normalised as it is made. */
+static int forward_sequential(struct zinf_frame *f, const struct block_spec *s, struct kept *kept)
 {
-    struct entries e = enter(s, kept);
-    bool again = f->pass == ZINF_PASS_RECOMPUTE;
+    const bool again = f->pass == ZINF_PASS_RECOMPUTE, beside = mixer_is_there(&s->beside);
+    const uint64_t start = frame_mark(f);
     void *out = again ? NULL : f->out[0];
+    struct zinf_norm norm;
+    (beside ? &kept->beside : &kept->attention)->next =
+        part_ahead(f, &s->mlp.norm, s->mlp.hidden, kept->x_mid, &kept->mlp.norm, &norm);
+    struct entries e = enter(s, kept);
     int code;
     if ((code = part_enter(f, &e.list[0], f->in[0])) ||
         (code =
              attention_forward(f, &s->attention, &kept->attention, f->in[0], kept->x_mid, false)) ||
-        (mixer_is_there(&s->beside) &&
-         (code =
-              attention_forward(f, &s->beside, &kept->beside, kept->x_mid, kept->x_mid, false))) ||
+        (beside && (code = attention_forward(f, &s->beside, &kept->beside, kept->x_mid, kept->x_mid,
+                                             false))) ||
         (code = part_enter(f, &e.list[1], kept->x_mid)))
         return code;
+    frame_release(f, start);
     return mlp_forward(f, &s->mlp, &kept->mlp, kept->x_mid, out, again);
 }
 

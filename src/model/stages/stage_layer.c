@@ -96,6 +96,41 @@ static int run_part(struct zinf_frame *f, const struct kept *kept, int part, con
                : attention_forward(f, &s->attention[part], &kept->attention[part], x, y, again);
 }
 
+static struct norm_kept *entry_norm(const struct zinf_frame *f, struct kept *kept, int part)
+{
+    if (is_cut(f))
+        return part == LAYER_MLP ? &kept->mlp_shards.norm : &kept->attention_shards[part].norm;
+    return part == LAYER_MLP ? &kept->mlp.norm : &kept->attention[part].norm;
+}
+
+static const struct zinf_norm **next_of(const struct zinf_frame *f, struct kept *kept, int part)
+{
+    if (is_cut(f))
+        return part == LAYER_MLP ? &kept->mlp_shards.next : &kept->attention_shards[part].next;
+    return part == LAYER_MLP ? &kept->mlp.next : &kept->attention[part].next;
+}
+
+/* The norm of a part's sum, behind it, to out, or in front of the next part, is made with the sum.
+ */
+static void normalise_sum(struct zinf_frame *f, struct kept *kept, int part, void *out,
+                          struct zinf_norm *norm)
+{
+    const struct layer_spec *s = f->stage->spec;
+    const int64_t hidden = s->attention[0].hidden;
+    const void *sum = kept->sum[part];
+    const int after = has_part(s, part + 1) ? part + 1 : part + 2;
+    if (joins(s, part)) {
+        *norm = part_norm(f, &s->joined[part], hidden, sum, kept->joined[part]);
+        norm->y = out;
+        *next_of(f, kept, part) = norm;
+    } else if (part != LAYER_MLP) {
+        const struct norm_spec *spec =
+            after == LAYER_MLP ? &s->mlp.norm : &s->attention[after].norm;
+        *next_of(f, kept, part) =
+            part_ahead(f, spec, hidden, sum, entry_norm(f, kept, after), norm);
+    }
+}
+
 static int forward(struct zinf_frame *f)
 {
     const struct layer_spec *s = f->stage->spec;
@@ -109,14 +144,12 @@ static int forward(struct zinf_frame *f)
         void *out = last && !again ? f->out[0] : NULL;
         if (!has_part(s, part))
             continue;
-        code = run_part(f, &kept, part, x, ends ? out : kept.sum[part], ends && again);
-        x = kept.sum[part];
-        if (code || !joins(s, part))
-            continue;
-        if (!out)
+        if (joins(s, part) && !out)
             out = frame_scratch(f, x_bytes(f, s));
-        code = part_join(f, &s->joined[part], kept.joined[part], x, out);
-        x = out;
+        struct zinf_norm norm;
+        normalise_sum(f, &kept, part, out, &norm);
+        code = run_part(f, &kept, part, x, ends ? out : kept.sum[part], ends && again);
+        x = joins(s, part) ? out : kept.sum[part];
     }
     return code;
 }

@@ -43,8 +43,13 @@ static int forward(struct zinf_frame *f)
     keep(f, s, &kept);
     void *out = again ? NULL : f->out[0];
     void *mid = s->parallel ? out : kept.x_mid;
+    const bool beside = mixer_is_there(&s->beside);
+    struct zinf_norm norm;
+    if (!s->parallel)
+        (beside ? &kept.beside : &kept.attention)->next =
+            part_ahead(f, kept.mlp.entry, s->mlp.hidden, mid, &kept.mlp.norm, &norm);
     int code = attention_shards_forward(f, &kept.attention, f->in[0], mid, s->parallel && again);
-    if (!code && mixer_is_there(&s->beside))
+    if (!code && beside)
         code = mixer_shards_forward(f, &kept.beside, f->in[0], mid, mid, false);
     if (!code)
         code = mlp_shards_forward(f, &kept.mlp, s->parallel ? f->in[0] : mid, mid, out, again);

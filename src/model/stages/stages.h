@@ -475,6 +475,10 @@ struct head_spec {
 /* What a norm keeps for its backward; NULL: there is no norm, or it has no mean. */
 struct norm_kept {
     float *mean, *rstd; /* [rows][heads] */
+    /* In forward, of a norm in front of a part: its result, if the sum in front of it has made that
+     * (part_ahead). */
+    bool made;
+    void *rows;
 };
 struct norm_kept part_norm_keep(struct zinf_frame *f, const struct norm_spec *s, int64_t heads);
 /* The arguments of a norm over rows of hidden columns, for forward. */
@@ -501,6 +505,11 @@ struct part_entry {
         bool bias_is_summed;              /* the bias's gradient is made together with y's */
     } products[3];
 };
+/* For a sum x that the part begins with: the sum may make norm(x) as well, so that nothing reads it
+ * again. Takes scratch for that, fills in *norm, which the part in front gets as its `next`, and
+ * notes in *kept, the entry's, that the rows are made. NULL: the part has no norm. */
+const struct zinf_norm *part_ahead(struct zinf_frame *f, const struct norm_spec *s, int64_t hidden,
+                                   const void *x, struct norm_kept *kept, struct zinf_norm *norm);
 /* part_rows: *rows is what the products take: norm(x) in scratch, or x itself. part_rows_backward:
  * adds to d_x the gradient at x that follows from d_rows, the one at these rows. */
 int part_rows(struct zinf_frame *f, const struct part_entry *entry, const void *x,
@@ -525,6 +534,7 @@ struct part_exit {
     float scale; /* factor of what is added to x; 0: 1 */
     float dropout;
     uint32_t site;
+    const struct zinf_norm *next; /* a norm of y, which is made with it; NULL: none */
 };
 /* in is [rows][inputs of linear]. again: only makes what is kept for backward once more, not y. */
 int part_leave(struct zinf_frame *f, const struct part_exit *exit, const void *in, const void *x,
@@ -586,8 +596,9 @@ struct attention_kept {
     float *lse; /* [batch][n_heads][seq] */
     void *out;  /* [rows][n_heads head_dim], before a gate; for a mixer the scan's result */
     struct norm_kept norm, q_norm, k_norm, v_norm, after;
-    void *product; /* [rows][hidden]: proj's result, if a norm follows */
-    void *handed;  /* for a mixer in chunks: what the chunk before has handed over */
+    void *product;                /* [rows][hidden]: proj's result, if a norm follows */
+    void *handed;                 /* for a mixer in chunks: what the chunk before has handed over */
+    const struct zinf_norm *next; /* as in part_exit, for forward */
 };
 struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s);
 /* The entry, for part_enter: from x to qkv. Not for relative positions (relative_enter). */
@@ -791,7 +802,8 @@ int relative_clear(struct zinf_frame *f, const struct attention_spec *s, void *d
 struct mlp_kept {
     void *up; /* [rows][ffn or 2 ffn], before the activation */
     struct norm_kept norm, after;
-    void *product; /* [rows][hidden]: down's result, if a norm follows */
+    void *product;                /* [rows][hidden]: down's result, if a norm follows */
+    const struct zinf_norm *next; /* as in part_exit, for forward */
 };
 /* These do what those of attention do; the entry's product is up. */
 struct mlp_kept mlp_keep(struct zinf_frame *f, const struct mlp_spec *s);
