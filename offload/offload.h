@@ -5,6 +5,7 @@
  *   layout    units -> rank slices -> sub-groups (tiles of optimizer state)
  *   tiers     the place of every parameter, gradient and state on device, host or drive
  *   program   a step as a flat array of operations with lanes, resources and waits
+ *   cut       a program too long for memory, made and run piece by piece
  *   executor  one thread a lane runs a program; times every operation
  *   trace     what ran when, as Chrome trace JSON and as a table of busy time
  *
@@ -347,6 +348,7 @@ struct zinf_op {
     uint32_t first_tenant;        /* into program->tenants: of its operands in buffers */
     uint32_t n_at;
 };
+struct zinf_pieces;
 struct zinf_program {
     const char *name;
     struct zinf_op *ops;
@@ -360,6 +362,7 @@ struct zinf_program {
     uint32_t most_operands;       /* of an operation */
     struct zinf_shared *shared;   /* what operations have alike */
     struct zinf_builder *builder; /* until zinf_program_schedule */
+    struct zinf_pieces *pieces;   /* of a program in pieces, which has no operations; NULL: whole */
 };
 int zinf_program_init(struct zinf_program *program, const char *name);
 void zinf_program_fini(struct zinf_program *program);
@@ -367,7 +370,7 @@ void zinf_program_fini(struct zinf_program *program);
 void zinf_program_operands(const struct zinf_program *program, const struct zinf_op *op,
                            struct zinf_operand *out);
 /* Memory that it takes once it is scheduled, about, and that scheduling needs beside it, known
- * until then. */
+ * until then. Of a program in pieces: while it runs, when two pieces are there. */
 uint64_t zinf_program_bytes(const struct zinf_program *program);
 uint64_t zinf_program_scheduling_bytes(const struct zinf_program *program);
 /* A new resource. */
@@ -409,7 +412,8 @@ enum zinf_order {
  * builder. DEADLINE simulates the lanes with op->seconds (list scheduling): an operation's urgency
  * is the smallest deadline of itself and all that wait for it, and what comes out is frozen.
  * -EINVAL: a pool has too few slots for the program to end; the message names it. A program that
- * could not be scheduled is of no use but to zinf_program_fini. */
+ * could not be scheduled is of no use but to zinf_program_fini. Of a program in pieces the order is
+ * noted, for when they are made. */
 int zinf_program_schedule(struct zinf_program *program, enum zinf_order order,
                           const struct zinf_machine *machine);
 
@@ -460,6 +464,50 @@ struct zinf_work {
 void zinf_work_add(struct zinf_work *sum, const struct zinf_program *program);
 double zinf_work_least_seconds(const struct zinf_work *work, const struct zinf_machine *machine);
 
+/* ---- programs in pieces ---- */
+
+/* A program may have too many operations to keep them all. Its builder then makes it piece by
+ * piece, anew for each look at it. A piece is a scheduled program of its own. It begins when the
+ * one before it has ended, so what earlier pieces have done needs no waits. Buffers that the
+ * builder keeps stay in their slots; it must not touch others of earlier pieces (-EINVAL).
+ *
+ * The first time the pieces are only counted: the builder sets no taker, and operations are dropped
+ * at each cut. What is left is a program with `pieces`. Later it is made for a taker.
+ *
+ * Threads: a taker is called by the thread that builds. */
+struct zinf_taker {
+    /* Gets the pieces in order. It may move one away and leave zeros; else the piece is freed when
+     * take returns. Not 0: no more pieces are made, and the builder fails with that code. */
+    int (*take)(void *context, struct zinf_program *piece);
+    void *context;
+    bool looks;            /* at operations alone: pieces are not scheduled */
+    enum zinf_order order; /* of each piece */
+    struct zinf_machine machine;
+};
+/* What is known of a program in pieces. */
+struct zinf_pieces {
+    uint32_t recipe;       /* the builder's: which program it is */
+    enum zinf_order order; /* as it was scheduled */
+    uint64_t n_ops, n_pieces;
+    uint32_t most_ops;  /* of a piece */
+    uint64_t all_bytes; /* of all pieces, as if they were one program */
+    uint64_t bytes;     /* of the largest piece, and what scheduling it needs */
+    uint64_t scheduling_bytes;
+    struct zinf_work work; /* of all pieces */
+    bool predicted;        /* the builder's: by the operations' seconds as they are */
+    struct zinf_prediction prediction;
+};
+/* Ends a piece of a program that is being built, and begins the next one. Of the resources the
+ * first n_fixed that were made, which are no buffers, and `kept` live on; kept may name what is
+ * gone already. taker: as for the other pieces of this program; NULL: pieces are counted. */
+int zinf_program_cut(struct zinf_program *program, uint32_t n_fixed, const zinf_resource *kept,
+                     uint32_t n_kept, const struct zinf_taker *taker);
+/* Ends the last piece, and the building. */
+int zinf_program_end_cut(struct zinf_program *program, const struct zinf_taker *taker);
+/* Operations of a program, whole or in pieces; those that are in memory while it runs. */
+uint64_t zinf_program_n_ops(const struct zinf_program *program);
+uint32_t zinf_program_most_ops(const struct zinf_program *program);
+
 /* ---- executor ---- */
 
 struct zinf_executor_options {
@@ -502,6 +550,16 @@ void zinf_executor_destroy(struct zinf_executor *executor);
 /* Runs a scheduled program to its end. The first failing operation stops the rest; its sentence is
  * in zinf_error(). After a failure the executor stays failed. */
 int zinf_executor_run(struct zinf_executor *executor, const struct zinf_program *program);
+/* Makes a program in pieces with this taker; called in a thread of its own. */
+struct zinf_source {
+    int (*make)(void *context, const struct zinf_taker *taker);
+    void *context;
+    enum zinf_order order;
+    struct zinf_machine machine;
+};
+/* Runs a program in pieces. The next piece is made while one runs. If it cannot be made, the
+ * executor is one that has failed. */
+int zinf_executor_run_pieces(struct zinf_executor *executor, const struct zinf_source *source);
 /* Makes it one that has failed, by code and this thread's zinf_error(): where its programs may be
  * half made, it runs no more of them. Returns code. */
 int zinf_executor_end(struct zinf_executor *executor, int code);
