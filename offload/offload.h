@@ -11,6 +11,8 @@
  * program: a step as a flat array of operations, each with a lane, the resources it uses and the
  * operations it waits for.
  *
+ * cut: a program that is too long for memory is made and run piece by piece.
+ *
  * executor: runs a program with a thread for each lane, and times every operation.
  *
  * trace: what ran when, as Chrome trace JSON.
@@ -389,6 +391,7 @@ struct zinf_op {
     uint32_t first_tenant; /* index in program->tenants of its operands' buffers */
     uint32_t n_at;
 };
+struct zinf_pieces;
 struct zinf_program {
     const char *name;
     struct zinf_op *ops;
@@ -403,6 +406,7 @@ struct zinf_program {
     uint32_t most_operands;       /* the largest n_at */
     struct zinf_shared *shared;   /* stored once for all operations that have the same */
     struct zinf_builder *builder; /* NULL after zinf_program_schedule */
+    struct zinf_pieces *pieces;   /* of a program in pieces, which has no ops; NULL: it is whole */
 };
 int zinf_program_init(struct zinf_program *program, const char *name);
 void zinf_program_fini(struct zinf_program *program);
@@ -410,7 +414,8 @@ void zinf_program_fini(struct zinf_program *program);
 void zinf_program_operands(const struct zinf_program *program, const struct zinf_op *op,
                            struct zinf_operand *out);
 /* Approximate memory of the program once it is scheduled, and of scheduling itself. Both are known
- * only until zinf_program_schedule. */
+ * only until zinf_program_schedule, but of a program in pieces always: they are then the memory
+ * while it runs, when two pieces exist. */
 uint64_t zinf_program_bytes(const struct zinf_program *program);
 uint64_t zinf_program_scheduling_bytes(const struct zinf_program *program);
 /* Adds a resource. */
@@ -455,7 +460,8 @@ enum zinf_order {
  * the builder. With DEADLINE, list scheduling simulates the lanes by op->seconds; an operation is
  * as urgent as the most urgent operation that waits for it. -EINVAL: a pool, which the message
  * names, has too few slots for the program to end. After an error the program may only be passed to
- * zinf_program_fini. */
+ * zinf_program_fini. Of a program in pieces only the order is noted; pieces are scheduled when they
+ * are made. */
 int zinf_program_schedule(struct zinf_program *program, enum zinf_order order,
                           const struct zinf_machine *machine);
 
@@ -510,6 +516,50 @@ struct zinf_work {
 void zinf_work_add(struct zinf_work *sum, const struct zinf_program *program);
 double zinf_work_least_seconds(const struct zinf_work *work, const struct zinf_machine *machine);
 
+/* ---- programs in pieces ---- */
+
+/* A program may have too many operations to keep them all. Its builder then makes it piece by
+ * piece, anew for each look at it. A piece is a scheduled program of its own. It begins when the
+ * one before it has ended, so what earlier pieces have done needs no waits. Buffers that the
+ * builder keeps stay in their slots; it must not touch others of earlier pieces (-EINVAL).
+ *
+ * The first time the pieces are only counted: the builder sets no taker, and operations are dropped
+ * at each cut. What is left is a program with `pieces`. Later it is made for a taker.
+ *
+ * Threads: a taker is called by the thread that builds. */
+struct zinf_taker {
+    /* Gets the pieces in order. It may move one away and leave zeros; else the piece is freed when
+     * take returns. Not 0: no more pieces are made, and the builder fails with that code. */
+    int (*take)(void *context, struct zinf_program *piece);
+    void *context;
+    bool looks;            /* at operations alone: pieces are not scheduled */
+    enum zinf_order order; /* of each piece */
+    struct zinf_machine machine;
+};
+/* What is known of a program in pieces. */
+struct zinf_pieces {
+    uint32_t recipe;       /* the builder's: which program it is */
+    enum zinf_order order; /* as it was scheduled */
+    uint64_t n_ops, n_pieces;
+    uint32_t most_ops;  /* of a piece */
+    uint64_t all_bytes; /* of all pieces, as if they were one program */
+    uint64_t bytes;     /* of the largest piece, and what scheduling it needs */
+    uint64_t scheduling_bytes;
+    struct zinf_work work; /* of all pieces */
+    bool predicted;        /* the builder's: by the operations' seconds as they are */
+    struct zinf_prediction prediction;
+};
+/* Ends a piece of a program that is being built, and begins the next one. Of the resources the
+ * first n_fixed that were made, which are no buffers, and `kept` live on; kept may name what is
+ * gone already. taker: as for the other pieces of this program; NULL: pieces are counted. */
+int zinf_program_cut(struct zinf_program *program, uint32_t n_fixed, const zinf_resource *kept,
+                     uint32_t n_kept, const struct zinf_taker *taker);
+/* Ends the last piece, and the building. */
+int zinf_program_end_cut(struct zinf_program *program, const struct zinf_taker *taker);
+/* Operations of a program, whole or in pieces; those that are in memory while it runs. */
+uint64_t zinf_program_n_ops(const struct zinf_program *program);
+uint32_t zinf_program_most_ops(const struct zinf_program *program);
+
 /* ---- executor ---- */
 
 struct zinf_executor_options {
@@ -557,6 +607,16 @@ void zinf_executor_destroy(struct zinf_executor *executor);
  * run; zinf_error() has its sentence. The executor then returns that error for every later program.
  */
 int zinf_executor_run(struct zinf_executor *executor, const struct zinf_program *program);
+/* Who makes a program in pieces. make is called once, in a thread of its own, and gives the pieces
+ * to the taker. */
+struct zinf_source {
+    int (*make)(void *context, const struct zinf_taker *taker);
+    void *context;
+    enum zinf_order order;
+};
+/* Runs a program in pieces and blocks until it has ended. The next piece is made while one runs. If
+ * it cannot be made, the executor fails as after a failed operation. */
+int zinf_executor_run_pieces(struct zinf_executor *executor, const struct zinf_source *source);
 /* Makes the executor fail, with code and this thread's zinf_error(), where a program has been made
  * only in part. Returns code. */
 int zinf_executor_end(struct zinf_executor *executor, int code);

@@ -47,6 +47,7 @@ void zinf_builder_destroy(struct zinf_builder *b)
     for (uint32_t i = 0; i < b->n_resources; i++)
         free(b->resources[i].readers);
     free(b->resources);
+    free(b->old);
     free(b->pools);
     free(b->touches);
     free(b->found);
@@ -63,10 +64,17 @@ void zinf_program_fini(struct zinf_program *program)
     free(program->tenants);
     free(program->slots);
     zinf_shared_destroy(program->shared);
+    free(program->pieces);
     memset(program, 0, sizeof *program);
 }
 
+/* Of one in pieces one runs while the next is made. */
 uint64_t zinf_program_bytes(const struct zinf_program *p)
+{
+    return p->pieces ? 2 * p->pieces->bytes : zinf_program_bytes_now(p);
+}
+
+uint64_t zinf_program_bytes_now(const struct zinf_program *p)
 {
     return p->n_ops * sizeof *p->ops + p->n_waits * sizeof *p->waits +
            p->n_tenants * sizeof *p->tenants + p->n_slots * sizeof *p->slots +
@@ -82,6 +90,8 @@ uint64_t zinf_program_scheduling_bytes(const struct zinf_program *p)
     const struct zinf_builder *b = p->builder;
     const uint64_t number = sizeof(uint32_t);
     uint64_t bytes = p->n_ops * OF_OP * number + p->n_waits * sizeof *p->waits;
+    if (p->pieces && !b)
+        return p->pieces->scheduling_bytes;
     if (!b)
         return bytes;
     bytes += b->n_resources * (sizeof *b->resources + OF_RESOURCE * number) +
@@ -101,8 +111,30 @@ int zinf_program_resource(struct zinf_program *program, zinf_resource *out)
         return code;
     b->resources[b->n_resources] =
         (struct resource){.writer = NONE, .pool = NONE, .first = NONE, .last_touch = NONE};
-    *out = b->n_resources++;
+    *out = b->first_new + (b->n_resources++ - b->n_old);
     return 0;
+}
+
+uint32_t zinf_builder_find(const struct zinf_builder *b, uint32_t number)
+{
+    if (number >= b->first_new)
+        return number - b->first_new + b->n_old;
+    if (number < b->n_fixed)
+        return number;
+    uint32_t low = 0, high = b->n_old - b->n_fixed;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (b->old[middle] < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < b->n_old - b->n_fixed && b->old[low] == number ? b->n_fixed + low : NONE;
+}
+
+static struct resource *find(const struct zinf_builder *b, uint32_t number)
+{
+    return &b->resources[zinf_builder_find(b, number)];
 }
 
 int zinf_program_pool(struct zinf_program *program, const struct zinf_pool_options *options,
@@ -122,7 +154,7 @@ int zinf_program_buffer(struct zinf_program *program, zinf_pool pool, zinf_buffe
 {
     int code = zinf_program_resource(program, out);
     if (!code)
-        program->builder->resources[*out].pool = pool;
+        find(program->builder, *out)->pool = pool;
     return code;
 }
 
@@ -146,9 +178,9 @@ static int want_writers(struct zinf_builder *b, uint32_t op, const struct zinf_u
     if (!code)
         b->wanted_by[op] = 0;
     for (uint32_t i = 0; !code && i < uses->n_reads; i++)
-        code = want(b, op, b->resources[uses->reads[i]].writer);
+        code = want(b, op, find(b, uses->reads[i])->writer);
     for (uint32_t i = 0; !code && i < uses->n_writes; i++) {
-        const struct resource *r = &b->resources[uses->writes[i]];
+        const struct resource *r = find(b, uses->writes[i]);
         code = want(b, op, r->writer);
         for (uint32_t k = 0; !code && k < r->n_readers; k++)
             code = want(b, op, r->readers[k]);
@@ -156,16 +188,15 @@ static int want_writers(struct zinf_builder *b, uint32_t op, const struct zinf_u
     return code;
 }
 
-static int note_touch(struct zinf_builder *b, uint32_t op, zinf_resource resource)
+static int note_touch(struct zinf_builder *b, uint32_t op, struct resource *r)
 {
-    struct resource *r = &b->resources[resource];
     if (r->pool == NONE || r->last_touch == op)
         return 0;
     int code = zinf_builder_grow((void **)&b->touches, &b->touches_capacity, b->n_touches + 1,
                                  sizeof *b->touches);
     if (code)
         return code;
-    b->touches[b->n_touches++] = (struct touch){op, resource};
+    b->touches[b->n_touches++] = (struct touch){op, (uint32_t)(r - b->resources)};
     r->n_touches++;
     r->last_touch = op;
     if (r->first == NONE)
@@ -176,8 +207,8 @@ static int note_touch(struct zinf_builder *b, uint32_t op, zinf_resource resourc
 static int note_uses(struct zinf_builder *b, uint32_t op, const struct zinf_uses *uses)
 {
     for (uint32_t i = 0; i < uses->n_reads; i++) {
-        struct resource *r = &b->resources[uses->reads[i]];
-        int code = note_touch(b, op, uses->reads[i]);
+        struct resource *r = find(b, uses->reads[i]);
+        int code = note_touch(b, op, r);
         if (!code)
             code = zinf_builder_grow((void **)&r->readers, &r->capacity, r->n_readers + 1,
                                      sizeof *r->readers);
@@ -186,8 +217,8 @@ static int note_uses(struct zinf_builder *b, uint32_t op, const struct zinf_uses
         r->readers[r->n_readers++] = op;
     }
     for (uint32_t i = 0; i < uses->n_writes; i++) {
-        struct resource *r = &b->resources[uses->writes[i]];
-        int code = note_touch(b, op, uses->writes[i]);
+        struct resource *r = find(b, uses->writes[i]);
+        int code = note_touch(b, op, r);
         if (code)
             return code;
         r->writer = op;
@@ -202,6 +233,30 @@ static bool moves(enum zinf_lane lane)
            lane == ZINF_LANE_D2H;
 }
 
+static int check_found(const struct zinf_program *program, uint32_t number)
+{
+    if (zinf_builder_find(program->builder, number) != NONE)
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "program %s: operation %u uses what an earlier piece has dropped: this is an "
+                     "error in zinf, please report it",
+                     program->name, program->n_ops);
+}
+
+/* -EINVAL: a piece uses a resource of an earlier piece that was not kept. */
+static int check_uses(const struct zinf_program *program, const struct zinf_op *op,
+                      const struct zinf_uses *uses)
+{
+    int code = 0;
+    for (uint32_t i = 0; !code && i < uses->n_reads; i++)
+        code = check_found(program, uses->reads[i]);
+    for (uint32_t i = 0; !code && i < uses->n_writes; i++)
+        code = check_found(program, uses->writes[i]);
+    for (uint32_t i = 0; !code && i < op->n_at; i++)
+        code = op->at[i].tenant ? check_found(program, zinf_operand_buffer(&op->at[i])) : 0;
+    return code;
+}
+
 /* -EINVAL: a transfer reaches beyond its buffer, where another operation's slot is. */
 static int check_room(const struct zinf_program *program, const struct zinf_op *op)
 {
@@ -210,7 +265,7 @@ static int check_room(const struct zinf_program *program, const struct zinf_op *
         const struct zinf_operand *o = &op->at[i];
         if (!o->tenant)
             continue;
-        const struct zinf_pool_options *pool = &b->pools[b->resources[zinf_operand_buffer(o)].pool];
+        const struct zinf_pool_options *pool = &b->pools[find(b, zinf_operand_buffer(o))->pool];
         uint64_t first = (uint64_t)(uintptr_t)o->memory;
         if (first > pool->stride || op->bytes > pool->stride - first)
             return zinf_fail(-EINVAL,
@@ -248,7 +303,7 @@ static int keep_operands(struct zinf_program *program, struct zinf_op *added,
         b->list[i].live = o->live;
         b->list[i].relative = o->relative;
         if (o->tenant)
-            program->tenants[program->n_tenants++] = zinf_operand_buffer(o);
+            program->tenants[program->n_tenants++] = zinf_builder_find(b, zinf_operand_buffer(o));
     }
     added->at = zinf_shared_keep(program->shared, b->list, op->n_at * sizeof *b->list);
     if (op->n_at > program->most_operands)
@@ -286,7 +341,9 @@ int zinf_program_add(struct zinf_program *program, const struct zinf_op *op,
     struct zinf_builder *b = program->builder;
     struct zinf_op added = *op;
     b->n_found = 0;
-    int code = check_room(program, op);
+    int code = b->first_new ? check_uses(program, op, uses) : 0;
+    if (!code)
+        code = check_room(program, op);
     if (!code)
         code = want_writers(b, program->n_ops, uses);
     if (!code)

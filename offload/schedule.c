@@ -39,6 +39,17 @@ static int out_of_memory(const struct zinf_program *p)
     return zinf_fail(-ENOMEM, "no memory to schedule %u operations", p->n_ops);
 }
 
+/* Those that buffers have from earlier pieces. */
+static void take_old_slots(struct freeze *f)
+{
+    for (uint32_t i = f->b->n_fixed; i < f->b->n_old; i++) {
+        const struct resource *r = &f->b->resources[i];
+        f->slot_of[i] = r->slot;
+        if (r->pool != NONE && holds_slot(r))
+            f->slots[r->pool][r->slot] = (struct slot){.tenant = i, .taken = true};
+    }
+}
+
 static int prepare(struct freeze *f)
 {
     const struct zinf_builder *b = f->b;
@@ -79,7 +90,8 @@ static int prepare(struct freeze *f)
     for (uint32_t i = 0; i < b->n_touches; i++)
         f->users[f->touches_left[b->touches[i].buffer]++] = b->touches[i].op;
     for (uint32_t i = 0; i < r; i++)
-        f->touches_left[i] = b->resources[i].n_touches;
+        f->touches_left[i] = b->resources[i].n_touches + b->resources[i].stays;
+    take_old_slots(f);
     return 0;
 }
 
@@ -246,8 +258,15 @@ static int freeze_operation(struct freeze *f, uint32_t at, enum zinf_order order
     return 0;
 }
 
-int zinf_program_schedule(struct zinf_program *program, enum zinf_order order,
-                          const struct zinf_machine *machine)
+/* For the next piece. */
+static void note_slots(struct freeze *f, struct zinf_builder *b)
+{
+    for (uint32_t i = b->n_fixed; i < b->n_resources; i++)
+        b->resources[i].slot = f->slot_of[i];
+}
+
+int zinf_program_freeze(struct zinf_program *program, enum zinf_order order,
+                        const struct zinf_machine *machine)
 {
     static const struct zinf_machine plain = {0};
     struct freeze f = {.program = program, .b = program->builder};
@@ -264,6 +283,8 @@ int zinf_program_schedule(struct zinf_program *program, enum zinf_order order,
         put_in_order(&f);
     for (uint32_t at = 0; !code && at < program->n_ops; at++)
         code = freeze_operation(&f, at, order);
+    if (!code)
+        note_slots(&f, program->builder);
     release(&f); /* needs the builder */
     if (code) {
         free(f.waits);
@@ -273,6 +294,19 @@ int zinf_program_schedule(struct zinf_program *program, enum zinf_order order,
     program->waits = f.waits;
     program->n_waits = f.n_waits;
     zinf_shared_end(program->shared);
+    return 0;
+}
+
+int zinf_program_schedule(struct zinf_program *program, enum zinf_order order,
+                          const struct zinf_machine *machine)
+{
+    if (program->pieces) {
+        program->pieces->order = order;
+        return 0;
+    }
+    const int code = zinf_program_freeze(program, order, machine);
+    if (code)
+        return code;
     zinf_builder_destroy(program->builder);
     program->builder = NULL;
     return 0;

@@ -54,11 +54,17 @@ static void release(struct list *l)
         free(l->ready[lane].ops);
 }
 
+/* Whether it is a buffer that gets its slot in this program, not in an earlier piece. */
+static bool comes_here(const struct resource *r)
+{
+    return r->first != NONE && r->first != BEFORE;
+}
+
 /* The first buffer of a pool with number `from` or more. */
 static zinf_buffer next_buffer(const struct zinf_builder *b, zinf_pool pool, zinf_buffer from)
 {
     while (from < b->n_resources &&
-           (b->resources[from].pool != pool || b->resources[from].first == NONE))
+           (b->resources[from].pool != pool || !comes_here(&b->resources[from])))
         from++;
     return from;
 }
@@ -85,11 +91,14 @@ static int prepare(struct list *l)
     if (!good)
         return zinf_fail(-ENOMEM, "no memory to schedule %u operations", n);
     for (uint32_t i = 0; i < l->b->n_resources; i++)
-        l->touches_left[i] = l->b->resources[i].n_touches;
+        l->touches_left[i] = l->b->resources[i].n_touches + l->b->resources[i].stays;
     for (uint32_t i = 0; i < l->b->n_pools; i++) {
         l->slots_free[i] = l->b->pools[i].n_slots;
         l->in_turn[i] = next_buffer(l->b, i, 0);
     }
+    for (uint32_t i = l->b->n_fixed; i < l->b->n_old; i++)
+        if (l->b->resources[i].pool != NONE && holds_slot(&l->b->resources[i]))
+            l->slots_free[l->b->resources[i].pool]--;
     return 0;
 }
 
@@ -168,7 +177,7 @@ static void wake(struct list *l, zinf_pool pool)
         return;
     if (!b->pools[pool].in_order) {
         for (uint32_t i = 0; i < b->n_resources; i++)
-            if (b->resources[i].pool == pool && b->resources[i].first != NONE)
+            if (b->resources[i].pool == pool && comes_here(&b->resources[i]))
                 take_back(l, b->resources[i].first);
     } else if (l->in_turn[pool] < b->n_resources) {
         take_back(l, b->resources[l->in_turn[pool]].first);

@@ -96,7 +96,26 @@ unsigned simulation_advance(struct simulation *s, double step, struct zinf_predi
 
 /* ---- without an order ---- */
 
+static void add_work(struct zinf_work *sum, const struct zinf_work *more)
+{
+    sum->n_ops += more->n_ops;
+    sum->cpu_seconds += more->cpu_seconds;
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        sum->lane_seconds[lane] += more->lane_seconds[lane];
+        if (more->most_cpu[lane] > sum->most_cpu[lane])
+            sum->most_cpu[lane] = more->most_cpu[lane];
+    }
+}
+
 void zinf_work_add(struct zinf_work *sum, const struct zinf_program *program)
+{
+    if (program->pieces)
+        add_work(sum, &program->pieces->work);
+    else
+        zinf_work_add_now(sum, program);
+}
+
+void zinf_work_add_now(struct zinf_work *sum, const struct zinf_program *program)
 {
     for (uint32_t i = 0; i < program->n_ops; i++) {
         const struct zinf_op *op = &program->ops[i];

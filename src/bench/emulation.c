@@ -27,7 +27,7 @@ static uint64_t moved(void *context, const struct zinf_op *op)
 static double floor_of(const struct plan *p, const struct zinf_program *const programs[2], int n)
 {
     double own = plan_least_seconds(p, programs[0], n > 1 ? programs[1] : NULL);
-    if (!p->gradients.n_ops)
+    if (!zinf_program_n_ops(&p->gradients))
         return own;
     return fmin(own, plan_least_seconds(p, &p->gradients, &p->drain));
 }
@@ -64,20 +64,39 @@ static void add_times(struct zinf_emulation *out, const struct zinf_lane_times *
     }
 }
 
+/* A program, piece by piece if it is in pieces, on an emulator. */
+struct run {
+    struct zinf_emulator *emulator;
+    struct zinf_emulation *out; /* NULL: times do not count */
+    double seconds;
+    int steps;
+};
+
+static int run_piece(void *context, const struct zinf_program *piece)
+{
+    struct run *r = context;
+    struct zinf_lane_times times;
+    double taken = 0;
+    const int code = zinf_emulator_run(r->emulator, piece, &taken, &times);
+    r->seconds += taken;
+    if (!code && r->out)
+        add_times(r->out, &times, r->steps);
+    return code;
+}
+
 /* The first finds threads that have not run yet. */
 static int run_steps(struct zinf_emulation *out, struct zinf_emulator *emulator,
-                     const struct zinf_program *const programs[2], int n, int steps)
+                     const struct plan *plan, int steps)
 {
+    const struct zinf_program *programs[2];
+    const int n = plan_step_programs(plan, programs);
     double *seconds = calloc((size_t)steps + 1, sizeof *seconds);
     int code = seconds ? 0 : zinf_fail(-ENOMEM, "no memory for %d steps", steps);
     for (int step = 0; !code && step <= steps; step++)
         for (int i = 0; !code && i < n; i++) {
-            struct zinf_lane_times times;
-            double taken = 0;
-            code = zinf_emulator_run(emulator, programs[i], &taken, &times);
-            seconds[step] += taken;
-            if (step)
-                add_times(out, &times, steps);
+            struct run r = {emulator, step ? out : NULL, 0, steps};
+            code = plan_each_piece(plan, programs[i], run_piece, &r);
+            seconds[step] += r.seconds;
         }
     if (!code) {
         qsort(seconds + 1, (size_t)steps, sizeof *seconds, compare_seconds);
@@ -157,14 +176,14 @@ static int emulate(struct rank *r)
     struct zinf_emulator *emulator;
     struct zinf_prediction step;
     int n = plan_step_programs(&e->plan, programs);
-    int code = plan_predict(&e->plan, programs, n, NULL, &step);
+    int code = plan_predict(&e->plan, programs, n, &step);
     if (code)
         return code;
     *out = (struct zinf_emulation){
         .tokens = setup_step_rows(&e->setup) * setup_sharers(&e->setup),
         .floor_seconds = floor_of(&e->plan, programs, n),
         .predicted_seconds = r->predicted,
-        .n_ops = programs[0]->n_ops + (n > 1 ? programs[1]->n_ops : 0),
+        .n_ops = zinf_program_n_ops(programs[0]) + (n > 1 ? zinf_program_n_ops(programs[1]) : 0),
         .pipe_ranks = pipe_axis(&e->setup)->world,
     };
     snprintf(out->schedule, sizeof out->schedule, "%s", schedule_name(e->plan.schedule));
@@ -175,7 +194,7 @@ static int emulate(struct rank *r)
     wanted.meet = is_piped(&e->setup) ? meet : NULL;
     code = zinf_emulator_create(&emulator, &wanted);
     if (!code)
-        code = run_steps(out, emulator, programs, n, options->steps);
+        code = run_steps(out, emulator, &e->plan, options->steps);
     zinf_emulator_destroy(emulator);
     return code;
 }

@@ -26,7 +26,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/run_best.c src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_identity.c src/train/run/run_steps.c src/train/run/run_prompts.c src/train/run/run_log.c src/train/run/run_log.h \
 	src/train/run/run_batch.h src/train/run/run_batch.c
 # Several ranks.
-libcore_la_SOURCES += src/train/plan/plan_print.c src/train/plan/plan_operations.c src/train/setup_ranks.c src/train/setup_matrices.c src/train/setup_chunks.c src/train/setup_context.c src/train/step/emit_carried.c src/train/step/emit_keys.c src/train/step/emit_call.h src/train/step/emit_call.c src/train/step/emit_parts.c src/train/setup_tensor.c src/train/setup_pipe.c src/train/setup_deal.h src/train/setup_deal.c src/train/step/shard_ranks.c src/train/save/whole_unit.c src/train/step/agree.h src/train/step/agree.c \
+libcore_la_SOURCES += src/train/plan/plan_print.c src/train/plan/plan_operations.c src/train/setup_ranks.c src/train/setup_matrices.c src/train/setup_chunks.c src/train/setup_context.c src/train/step/emit_carried.c src/train/step/emit_keys.c src/train/step/emit_call.h src/train/step/emit_call.c src/train/step/emit_parts.c src/train/step/emit_pieces.c src/train/step/predictions.c src/train/setup_tensor.c src/train/setup_pipe.c src/train/setup_deal.h src/train/setup_deal.c src/train/step/shard_ranks.c src/train/save/whole_unit.c src/train/step/agree.h src/train/step/agree.c \
 	src/train/step/exact_sum.h src/train/step/emit_way.c src/train/save/collect.c \
 	src/train/run/run_ranks.c src/train/run/run_seats.c src/train/run/run_steps_ranks.c \
 	src/train/save/durable_ranks.c

@@ -124,6 +124,9 @@ struct zinf_trainer_options {
     uint32_t delay_us;
     /* choose another schedule after every step, with other deferred updates */
     bool changes_schedule;
+    /* For tests: of a sequence in chunks, how many operations a piece of a program has at least;
+     * 0: as many as are short beside what they do. */
+    uint32_t piece_ops;
     /* room for packed data in RAM, as a factor of its expected size; 0: the usual */
     double head_margin;
     bool packs_fronts; /* pack parameters in RAM even if steps become slower */

@@ -37,6 +37,7 @@ struct setting {
     bool saves;         /* after each step, too */
     bool sparse;        /* odd steps have one target a sequence: their gradient is large */
     bool may_fail, changes_schedule;
+    uint32_t piece_ops;                  /* of a program in pieces; 0: as usual */
     uint64_t host_memory, device_memory; /* 0: not given */
     const struct zinf_aio_faults *faults;
     uint32_t delay_us;
@@ -148,7 +149,8 @@ static inline struct zinf_trainer_options trainer_options(const struct setting *
                                          .packs_fronts = s->asks_fronts,
                                          .codes = s->asks_codes,
                                          .speeds = s->speeds,
-                                         .changes_schedule = s->changes_schedule};
+                                         .changes_schedule = s->changes_schedule,
+                                         .piece_ops = s->piece_ops};
 }
 
 static inline void draw_tokens(const struct setting *s, uint64_t step, int32_t *ids,

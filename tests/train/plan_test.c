@@ -178,6 +178,44 @@ static void test_a_trainer_takes_the_same(void)
     }
 }
 
+/* Memory of operations of a sequence of so many chunks, and what all of them would take. */
+static uint64_t operations_of(int64_t chunks, uint64_t *all)
+{
+    const struct setting many = {.extra =
+                                     ", \"sequence_chunk\": 1, \"activation_device\": \"nvme\"",
+                                 .param = "nvme",
+                                 .state = "nvme",
+                                 .piece_ops = 500};
+    struct zinf_config *config = configure(&many);
+    struct zinf_trainer_options options = trainer_options(&many, config);
+    struct setup setup;
+    struct variant variant;
+    options.seq_len = chunks;
+    CHECKF(!setup_init(&setup, &options, true), "%s", zinf_error());
+    plan_search(&setup, &variant, NULL);
+    struct plan p = make(&setup, &variant);
+    CHECKF(!plan_schedules(&p, INFINITY), "%s", zinf_error());
+    CHECKF(p.gradients.pieces && p.gradients.pieces->n_pieces > 1, "%lld chunks are one piece",
+           (long long)chunks);
+    *all = p.gradients.pieces ? p.gradients.pieces->all_bytes : 0;
+    const uint64_t bytes =
+        zinf_program_bytes(&p.gradients) + zinf_program_scheduling_bytes(&p.gradients);
+    plan_fini(&p);
+    setup_fini(&setup);
+    zinf_config_destroy(config);
+    return bytes;
+}
+
+static void test_operations_of_many_chunks(void)
+{
+    uint64_t few_all, many_all;
+    const uint64_t few = operations_of(64, &few_all), many = operations_of(512, &many_all);
+    printf("# operations: %llu bytes of 64 chunks, %llu of 512; all %llu, %llu\n",
+           (unsigned long long)few, (unsigned long long)many, (unsigned long long)few_all,
+           (unsigned long long)many_all);
+    CHECK(16 * (many - few) < many_all - few_all); /* what is left are the places of values */
+}
+
 /* All programs of a step exist while the last one is put in order. */
 static void test_operations_have_a_line(void)
 {
@@ -345,13 +383,14 @@ int main(void)
                                                           .hidden = 64,
                                                           .heads = 4,
                                                           .vocab = 1000,
-                                                          .context = 32},
+                                                          .context = 512},
                                                 .seq = 16,
                                                 .batch = 2,
                                                 .sub_group = 20000});
     TAP_RUN(test_twice_the_same);
     TAP_RUN(test_a_trainer_takes_the_same);
     TAP_RUN(test_operations_have_a_line);
+    TAP_RUN(test_operations_of_many_chunks);
     TAP_RUN(test_slots_by_size);
     TAP_RUN(test_what_was_tried_goes);
     TAP_RUN(test_no_gradients_for_nothing);

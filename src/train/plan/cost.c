@@ -144,6 +144,8 @@ void plan_cost(const struct plan *p, struct zinf_op *op)
 
 void plan_cost_again(const struct plan *p, struct zinf_program *program)
 {
+    if (program->pieces) /* get their seconds as they are made */
+        program->pieces->predicted = false;
     for (uint32_t i = 0; i < program->n_ops; i++)
         plan_cost(p, &program->ops[i]);
 }

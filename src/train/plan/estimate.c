@@ -47,123 +47,118 @@ static double update_flops(const struct setup *s)
     return flops;
 }
 
-/* Of a kind of operation, alone on the machine. */
-static double bytes_of(const struct zinf_program *const *programs, int n, int kind)
+/* A step's operations, added up piece by piece. */
+struct seen {
+    const struct plan *p;
+    struct zinf_estimate *out;
+    struct zinf_prediction step;
+    double bytes[ZINF_RATE_KINDS];  /* by kind */
+    double packed_away[ZINF_LANES]; /* what packing spares a lane, about */
+};
+
+static void see_packed(struct seen *s, const struct zinf_op *op)
 {
-    double bytes = 0;
-    for (int i = 0; i < n; i++)
-        for (uint32_t k = 0; k < programs[i]->n_ops; k++)
-            if (programs[i]->ops[k].kind == kind)
-                bytes += (double)programs[i]->ops[k].bytes;
-    return bytes;
+    if (op->kind == OP_READ || op->kind == OP_WRITE || op->kind == OP_PACKED_IN)
+        s->packed_away[op->lane] += (double)op->bytes - plan_work(s->p, op);
 }
 
-static double seconds_of(const struct plan *p, const struct zinf_program *const *programs, int n,
-                         int kind)
+/* What ranks that share tensors add up in a step, and what ranks hand over that share sequences:
+ * what one takes another gives. */
+static void see_crossed(struct seen *s, const struct zinf_op *op)
 {
-    return bytes_of(programs, n, kind) * p->rates.seconds[kind];
-}
-
-/* What packing spares a lane, about. */
-static uint64_t packed_away(const struct plan *p, const struct zinf_program *const *programs, int n,
-                            int lane)
-{
-    double bytes = 0;
-    for (int i = 0; i < n; i++)
-        for (uint32_t k = 0; k < programs[i]->n_ops; k++) {
-            const struct zinf_op *op = &programs[i]->ops[k];
-            const bool stored =
-                op->kind == OP_READ || op->kind == OP_WRITE || op->kind == OP_PACKED_IN;
-            if ((int)op->lane == lane && stored)
-                bytes += (double)op->bytes - plan_work(p, op);
-        }
-    return (uint64_t)bytes;
-}
-
-/* What ranks that share tensors add up in a step. */
-static void add_sums(struct zinf_estimate *out, const struct plan *p,
-                     const struct zinf_program *const *programs, int n)
-{
-    out->tensor_ranks = tensor_axis(p->setup)->world;
-    for (int i = 0; i < n; i++)
-        for (uint32_t k = 0; k < programs[i]->n_ops; k++) {
-            const struct crossed of = plan_crossed(p, &programs[i]->ops[k]);
-            out->tensor_bytes += of.bytes;
-            out->tensor_sent_bytes += of.sent;
-            out->tensor_seconds += plan_crossed_seconds(p, &programs[i]->ops[k]);
-        }
-}
-
-/* And what ranks bring together that share sequences. */
-static void add_keys(struct zinf_estimate *out, const struct plan *p,
-                     const struct zinf_program *const *programs, int n)
-{
-    static const int kinds[] = {OP_GATHER_KEYS, OP_SUM_KEYS, OP_LINK_GATHER_KEYS, OP_LINK_SUM_KEYS};
-    out->context_ranks = context_axis(p->setup)->world;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        out->context_bytes += bytes_of(programs, n, kinds[i]);
-        out->context_seconds += seconds_of(p, programs, n, kinds[i]);
+    const struct crossed of = plan_crossed(s->p, op);
+    s->out->tensor_bytes += of.bytes;
+    s->out->tensor_sent_bytes += of.sent;
+    s->out->tensor_seconds += plan_crossed_seconds(s->p, op);
+    if (op->kind == OP_HAND && op->visit) {
+        s->out->context_bytes += (double)op->bytes;
+        s->out->context_seconds += op->seconds;
     }
-    for (int i = 0; i < n; i++)
-        for (uint32_t k = 0; k < programs[i]->n_ops; k++) {
-            const struct zinf_op *op = &programs[i]->ops[k];
-            const bool takes = op->kind == OP_HAND && op->visit; /* what one takes another gives */
-            out->context_bytes += takes ? (double)op->bytes : 0;
-            out->context_seconds += takes ? op->seconds : 0;
-        }
 }
 
 /* By whom a step's gradients are added to sums on the device. */
-static void add_additions(struct zinf_estimate *out, const struct plan *p,
-                          const struct zinf_program *const *programs, int n)
+static void see_addition(struct seen *s, const struct zinf_op *op)
 {
-    for (int i = 0; i < n; i++)
-        for (uint32_t k = 0; k < programs[i]->n_ops; k++) {
-            const struct zinf_op *op = &programs[i]->ops[k];
-            const double added = (double)plan_added_numbers(p, op);
-            if (op->kind != OP_DEVICE_ADD)
-                continue;
-            out->sums_by_products += added;
-            out->sums_by_kernels += (double)(op->bytes / sizeof(float)) - added;
-        }
+    const double added = (double)plan_added_numbers(s->p, op);
+    if (op->kind != OP_DEVICE_ADD)
+        return;
+    s->out->sums_by_products += added;
+    s->out->sums_by_kernels += (double)(op->bytes / sizeof(float)) - added;
+}
+
+static int see_piece(void *context, const struct zinf_program *piece)
+{
+    struct seen *s = context;
+    for (uint32_t k = 0; k < piece->n_ops; k++) {
+        const struct zinf_op *op = &piece->ops[k];
+        s->bytes[op->kind] += (double)op->bytes;
+        see_packed(s, op);
+        see_crossed(s, op);
+        see_addition(s, op);
+    }
+    return 0;
+}
+
+/* Of a kind of operation, alone on the machine. */
+static double seconds_of(const struct seen *s, int kind)
+{
+    return s->bytes[kind] * s->p->rates.seconds[kind];
+}
+
+/* What ranks bring together that share sequences. */
+static void add_keys(struct zinf_estimate *out, const struct seen *s)
+{
+    static const int kinds[] = {OP_GATHER_KEYS, OP_SUM_KEYS, OP_LINK_GATHER_KEYS, OP_LINK_SUM_KEYS};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        out->context_bytes += s->bytes[kinds[i]];
+        out->context_seconds += seconds_of(s, kinds[i]);
+    }
+}
+
+static void add_step(struct zinf_estimate *out, const struct seen *s)
+{
+    const struct zinf_prediction *step = &s->step;
+    out->step_seconds = step->seconds;
+    out->drive_seconds = step->drive_seconds;
+    out->tensor_ranks = tensor_axis(s->p->setup)->world;
+    out->context_ranks = context_axis(s->p->setup)->world;
+    out->pull_seconds = seconds_of(s, OP_PULL);
+    out->link_seconds = seconds_of(s, OP_LINK_GATHER);
+    add_keys(out, s);
+    out->bottleneck = ZINF_LANE_DEVICE;
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        out->lane_seconds[lane] = step->busy_seconds[lane];
+        out->lane_bytes[lane] = step->bytes[lane] - (uint64_t)s->packed_away[lane];
+        if (step->busy_seconds[lane] > step->busy_seconds[out->bottleneck])
+            out->bottleneck = lane;
+    }
 }
 
 static int fill(struct zinf_estimate *out, const struct plan *p)
 {
     const struct zinf_program *programs[2];
-    struct zinf_prediction step;
-    int n = plan_step_programs(p, programs);
-    int code = plan_predict(p, programs, n, NULL, &step);
-    if (code)
-        return code;
+    struct seen seen = {.p = p, .out = out};
+    const int n = plan_step_programs(p, programs);
+    int code = plan_predict(p, programs, n, &seen.step);
     *out = (struct zinf_estimate){
         .params = (uint64_t)zinf_model_n_params(p->setup->model),
         .tokens = setup_step_rows(p->setup) * setup_sharers(p->setup),
         .pinned = p->host_bytes - p->at.h_transfer,
         .ram_is_shared = p->setup->device->kind == ZINF_DEVICE_HOST,
-        .step_seconds = step.seconds,
-        .drive_seconds = step.drive_seconds,
         .model_flops = model_flops(p),
         .matrix_flops = matrix_flops(p),
         .update_flops = update_flops(p->setup),
-        .bottleneck = ZINF_LANE_DEVICE,
     };
+    for (int i = 0; !code && i < n; i++)
+        code = plan_look_at(p, programs[i], see_piece, &seen);
+    if (code)
+        return code;
+    add_step(out, &seen);
     for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++) {
         out->bytes[tier] = zinf_ledger_total_bytes(p->ledger, (enum zinf_memory_tier)tier);
         out->budget[tier] = p->setup->budget[tier];
     }
     out->host_limit = p->setup->fills ? p->setup->fill_bytes : out->budget[ZINF_MEMORY_HOST];
-    out->pull_seconds = seconds_of(p, programs, n, OP_PULL);
-    out->link_seconds = seconds_of(p, programs, n, OP_LINK_GATHER);
-    add_sums(out, p, programs, n);
-    add_keys(out, p, programs, n);
-    add_additions(out, p, programs, n);
-    for (int lane = 0; lane < ZINF_LANES; lane++) {
-        out->lane_seconds[lane] = step.busy_seconds[lane];
-        out->lane_bytes[lane] = step.bytes[lane] - packed_away(p, programs, n, lane);
-        if (step.busy_seconds[lane] > step.busy_seconds[out->bottleneck])
-            out->bottleneck = lane;
-    }
     snprintf(out->schedule, sizeof out->schedule, "%s", schedule_name(p->schedule));
     snprintf(out->device, sizeof out->device, "%s", p->setup->device->name);
     return 0;
@@ -184,40 +179,58 @@ static uint32_t last_wait(const struct zinf_program *program, uint32_t number, c
     return last;
 }
 
-/* The first of these ranks' program number `part` of the step, that begins at *from and ends at
- * what is left there. */
-static int trace_part(struct zinf_trace *trace, const struct estimated *first,
-                      const struct estimated_step ranks[], uint32_t n_ranks, int part,
-                      uint64_t *from)
+/* A step that is predicted, on its way into a trace. */
+struct traced {
+    struct zinf_trace *trace;
+    const struct plan *plan;
+    const struct estimated_step *ranks; /* [n_ranks]: the first of them is traced */
+    uint32_t n_ranks;
+    int part;      /* the program's number */
+    uint64_t from; /* when what comes next begins, in ns */
+};
+
+static void trace_ops(const struct traced *t, const struct zinf_program *program,
+                      const double *begin, const double *seconds)
 {
-    const struct plan *p = &first->plan;
-    const struct zinf_program *program = &ranks[0].programs[part];
-    struct zinf_prediction *step = calloc(n_ranks, sizeof *step);
-    uint64_t n = program->n_ops;
-    double *begin = calloc(2 * n + 1, sizeof *begin), *seconds = begin + n, most = 0;
     char buffer[64];
-    int code = begin && step ? estimated_predict_part(ranks, n_ranks, part, begin, seconds, step)
-                             : zinf_fail(-ENOMEM, "no memory for the trace");
-    for (uint32_t i = 0; !code && i < n; i++) {
+    for (uint32_t i = 0; i < program->n_ops; i++) {
         const struct zinf_op *op = &program->ops[i];
         struct zinf_trace_op record = {
-            .name = plan_op_name(p->setup, op, buffer),
+            .name = plan_op_name(t->plan->setup, op, buffer),
             .lane = op->lane,
             .micro = op->micro,
             .number = i,
             .cause = last_wait(program, i, begin, seconds),
-            .begin_ns = *from + (uint64_t)(begin[i] * 1e9),
-            .end_ns = *from + (uint64_t)((begin[i] + seconds[i]) * 1e9),
+            .begin_ns = t->from + (uint64_t)(begin[i] * 1e9),
+            .end_ns = t->from + (uint64_t)((begin[i] + seconds[i]) * 1e9),
             .bytes = op->bytes,
         };
-        zinf_trace_op(trace, &record);
+        zinf_trace_op(t->trace, &record);
     }
-    for (uint32_t r = 0; !code && r < n_ranks; r++)
+}
+
+/* A program of the step, or a piece of it: only programs that are whole wait for other ranks. */
+static int trace_piece(void *context, const struct zinf_program *program)
+{
+    struct traced *t = context;
+    const bool piece = t->ranks[0].programs[t->part].pieces;
+    const struct zinf_machine machine = plan_machine(t->plan);
+    struct zinf_prediction *step = calloc(t->n_ranks, sizeof *step);
+    uint64_t n = program->n_ops;
+    double *begin = calloc(2 * n + 1, sizeof *begin), *seconds = begin + n, most = 0;
+    const struct zinf_predict_options options = {
+        .machine = &machine, .op_begin = begin, .op_seconds = seconds};
+    int code = begin && step ? 0 : zinf_fail(-ENOMEM, "no memory for the trace");
+    if (!code)
+        code = piece ? zinf_program_predict(program, &options, step)
+                     : estimated_predict_part(t->ranks, t->n_ranks, t->part, begin, seconds, step);
+    for (uint32_t r = 0; !code && r < t->n_ranks; r++)
         most = step[r].seconds > most ? step[r].seconds : most;
     if (!code) {
-        uint64_t end = *from + (uint64_t)(most * 1e9);
-        zinf_trace_program(trace, program->name, *from, end);
-        *from = end;
+        const uint64_t end = t->from + (uint64_t)(most * 1e9);
+        trace_ops(t, program, begin, seconds);
+        zinf_trace_program(t->trace, program->name, t->from, end);
+        t->from = end;
     }
     free(begin);
     free(step);
@@ -228,14 +241,13 @@ static int trace_part(struct zinf_trace *trace, const struct estimated *first,
 static int write_trace(const struct estimated *first, const struct estimated_step ranks[],
                        uint32_t n_ranks, const char *path)
 {
-    struct zinf_trace *trace = NULL;
-    uint64_t end = 0;
-    int code = zinf_trace_create(&trace, path);
-    for (int i = 0; !code && i < ranks[0].n; i++)
-        code = trace_part(trace, first, ranks, n_ranks, i, &end);
+    struct traced t = {.plan = &first->plan, .ranks = ranks, .n_ranks = n_ranks};
+    int code = zinf_trace_create(&t.trace, path);
+    for (; !code && t.part < ranks[0].n; t.part++)
+        code = plan_each_piece(t.plan, &ranks[0].programs[t.part], trace_piece, &t);
     if (!code)
-        zinf_trace_mark(trace, "step, as predicted", 0, end);
-    int closed = zinf_trace_close(trace);
+        zinf_trace_mark(t.trace, "step, as predicted", 0, t.from);
+    int closed = zinf_trace_close(t.trace);
     return code ? code : closed;
 }
 

@@ -82,7 +82,8 @@ void estimated_see_step(const struct estimated *e, struct estimated_step *out)
 {
     const struct zinf_program *programs[2];
     const struct zinf_axis *pipe = pipe_axis(&e->setup);
-    *out = (struct estimated_step){.n = plan_step_programs(&e->plan, programs),
+    *out = (struct estimated_step){.plan = &e->plan,
+                                   .n = plan_step_programs(&e->plan, programs),
                                    .machine = plan_machine(&e->plan),
                                    .rank = pipe->rank,
                                    .ranks = pipe->world};
@@ -161,7 +162,12 @@ int estimated_predict(const struct estimated_step ranks[], uint32_t n, double *s
     *seconds = 0;
     for (int part = 0; !code && part < 2; part++) {
         double most = 0;
-        code = estimated_predict_part(ranks, n, part, NULL, NULL, out);
+        memset(out, 0, n * sizeof *out);
+        if (part < ranks[0].n && ranks[0].programs[part].pieces)
+            code = plan_predict(ranks[0].plan,
+                                (const struct zinf_program *[]){&ranks[0].programs[part]}, 1, out);
+        else
+            code = estimated_predict_part(ranks, n, part, NULL, NULL, out);
         for (uint32_t r = 0; !code && r < n; r++)
             most = fmax(most, out[r].seconds);
         *seconds += most;

@@ -22,6 +22,7 @@ void estimated_close(struct estimated *e);
 /* What a prediction needs to know about a rank: the programs of its step, which run one after the
  * other. */
 struct estimated_step {
+    const struct plan *plan; /* makes programs in pieces; they are of one rank, which is open */
     struct zinf_program programs[2];
     int n;
     struct zinf_machine machine;
@@ -33,8 +34,8 @@ struct estimated_step {
 void estimated_see_step(const struct estimated *e, struct estimated_step *out);
 void estimated_take_step(struct estimated *e, struct estimated_step *out);
 void estimated_end_step(struct estimated_step *step);
-/* Predicts program number `part` of a step of n pipeline ranks, given in their order, which wait
- * for each other. out[n]: each rank's prediction; zeros if it has no such program. begin, seconds:
+/* Predicts program number `part`, a whole one, of a step of n pipeline ranks, given in their order,
+ * which wait for each other. out[n]: each rank's prediction; zeros if it has no such program. begin, seconds:
  * for each operation of the first rank, when it begins and how long it takes; or NULL. */
 int estimated_predict_part(const struct estimated_step ranks[], uint32_t n, int part, double *begin,
                            double *seconds, struct zinf_prediction *out);

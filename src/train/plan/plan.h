@@ -198,6 +198,9 @@ struct plan {
     enum schedule schedule; /* used from the second step on */
     uint8_t *deferred;      /* [n_units]: updated in the next step if the program is speculate */
     struct zinf_rates rates;
+    /* The rates when the schedule was chosen. Programs in pieces are put in order by these each
+     * time they are made, so that the order is the one that ranks have compared. */
+    struct zinf_rates order_rates;
     double planned_seconds;   /* predicted seconds of a step when the schedule was chosen */
     double predicted_seconds; /* of a step; 0: not known */
     double predicted_rest;    /* of a step without speculative updates */

@@ -30,19 +30,43 @@ static uint64_t n_joined(const struct setup *s)
            (open || s->wanted == SCHEDULE_UPDATE_IN_BACKWARD) * 2;
 }
 
-/* Of gradients and updates. */
+/* Of gradients and updates, if all of them were there at once. */
 static uint64_t step_bytes(const struct plan *p)
 {
-    return zinf_program_bytes(&p->gradients) + zinf_program_bytes(&p->drain);
+    const struct zinf_pieces *cut = p->gradients.pieces;
+    return (cut ? cut->all_bytes : zinf_program_bytes(&p->gradients)) +
+           zinf_program_bytes(&p->drain);
+}
+
+/* A program in pieces takes memory while it runs, and one runs at a time. */
+static uint64_t rest_bytes(const struct zinf_program *program)
+{
+    return program->pieces ? 0 : zinf_program_bytes(program);
+}
+
+static uint64_t running_bytes(const struct zinf_program *program)
+{
+    return program->pieces ? zinf_program_bytes(program) + zinf_program_scheduling_bytes(program)
+                           : 0;
 }
 
 /* Of programs that exist at once in any case while the last one is scheduled, and of running one.
- */
+ * Updates that come with the gradients are in their first piece. */
 static uint64_t least_bytes(const struct plan *p)
 {
-    return step_bytes(p) + zinf_program_bytes(&p->forward) + zinf_program_bytes(&p->logits) +
-           zinf_program_scheduling_bytes(&p->gradients) + zinf_program_scheduling_bytes(&p->drain) +
-           zinf_executor_bytes(p->gradients.n_ops + p->drain.n_ops, device_is_far(p->setup));
+    const struct zinf_program *all[] = {&p->gradients, &p->drain, &p->forward, &p->logits};
+    const bool far = device_is_far(p->setup);
+    uint64_t bytes = 0, running = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const uint64_t now = running_bytes(all[i]);
+        bytes += rest_bytes(all[i]);
+        running = running > now ? running : now;
+    }
+    for (int i = 0; i < 2; i++)
+        bytes += all[i]->pieces ? 2 * zinf_program_bytes(&p->drain)
+                                : zinf_program_scheduling_bytes(all[i]);
+    return bytes + running +
+           zinf_executor_bytes(zinf_program_most_ops(&p->gradients) + p->drain.n_ops, far);
 }
 
 /* What else the plan has of RAM. */
@@ -62,17 +86,21 @@ static bool goes_one_by_one(const struct plan *p)
     return may && n_joined(p->setup) * step_bytes(p) > other_bytes(p) / SHARE;
 }
 
+/* Where gradients come in pieces, others have no larger ones. */
 static int count(struct plan *p, struct plan_operations *out)
 {
     int code = has_backward(p->setup) ? program_gradients(p) : 0;
+    const bool cut = p->gradients.pieces;
     if (!code && trains(p->setup))
         code = program_drain(p);
-    if (!code)
+    if (!code && !cut)
         code = program_forward(p);
-    if (!code)
+    if (!code && !cut)
         code = program_logits(p);
     out->one_by_one = goes_one_by_one(p);
-    out->bytes = least_bytes(p) + (out->one_by_one ? 0 : n_joined(p->setup) * step_bytes(p));
+    out->bytes = least_bytes(p);
+    if (!cut && !out->one_by_one)
+        out->bytes += n_joined(p->setup) * step_bytes(p);
     return code;
 }
 

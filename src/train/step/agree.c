@@ -162,35 +162,45 @@ static bool is_compared(const struct zinf_op *op, uint32_t axis)
     return op->lane == ZINF_LANE_NET && (op->axis == axis || axis == ZINF_DATA);
 }
 
-/* A hash of a program's exchanges along an axis, in the order of their lane. */
-static uint64_t program_sum(const struct zinf_program *program, uint32_t axis, uint64_t sum)
+struct ordered {
+    uint32_t axis;
+    uint64_t sum;
+};
+
+/* Adds a hash of a program's exchanges along an axis, in the order of their lane. */
+static int add_order(void *context, const struct zinf_program *program)
 {
+    struct ordered *o = context;
     for (uint32_t i = 0; i < program->n_ops; i++) {
         const struct zinf_op *op = &program->ops[i];
-        const uint64_t numbers[] = {sum, op->kind, (uint64_t)op->unit, op->bytes, op->axis};
-        if (is_compared(op, axis))
-            sum = XXH3_64bits(numbers, sizeof numbers);
+        const uint64_t numbers[] = {o->sum, op->kind, (uint64_t)op->unit, op->bytes, op->axis};
+        if (is_compared(op, o->axis))
+            o->sum = XXH3_64bits(numbers, sizeof numbers);
         /* the ranks of a sequence have these in one order with their other exchanges */
-        if (op->kind == OP_HAND && axis == ZINF_CONTEXT)
-            sum = stage_sum(op, sum);
-        if (op->lane == ZINF_LANE_DEVICE && axis == ZINF_TENSOR &&
+        if (op->kind == OP_HAND && o->axis == ZINF_CONTEXT)
+            o->sum = stage_sum(op, o->sum);
+        if (op->lane == ZINF_LANE_DEVICE && o->axis == ZINF_TENSOR &&
             op->kind >= OP_STAGES) /* ranks that share tensors meet within stages */
-            sum = stage_sum(op, sum);
+            o->sum = stage_sum(op, o->sum);
     }
-    return sum;
+    return 0;
 }
 
 static int compare_programs(const struct plan *p, struct zinf_net *net, uint32_t axis)
 {
     const struct zinf_program *programs[] = {&p->gradients, &p->drain,  &p->wait, &p->speculate,
                                              &p->forward,   &p->logits, &p->sweep};
-    struct zinf_net_fact fact = {"order of transfers between ranks (hosts that differ in threads "
-                                 "or memory: set zinf.threads, zinf.host_memory and "
-                                 "zinf.device_memory)",
-                                 (uint64_t)p->schedule};
-    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
-        fact.sum = program_sum(programs[i], axis, fact.sum + i);
-    return net ? zinf_net_compare(net, &fact, 1) : 0;
+    struct ordered order = {axis, (uint64_t)p->schedule};
+    int code = 0;
+    for (size_t i = 0; net && !code && i < sizeof programs / sizeof *programs; i++) {
+        order.sum += i;
+        code = plan_each_piece(p, programs[i], add_order, &order);
+    }
+    const struct zinf_net_fact fact = {
+        "order of transfers between ranks (hosts that differ in threads or memory: set "
+        "zinf.threads, zinf.host_memory and zinf.device_memory)",
+        order.sum};
+    return net && !code ? zinf_net_compare(net, &fact, 1) : code;
 }
 
 /* Ranks compare the order of their exchanges. Along TENSOR and CONTEXT only what they meet in must

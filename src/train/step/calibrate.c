@@ -77,39 +77,53 @@ static void correct_mix(struct zinf_trainer *t, const struct zinf_lane_times *ti
 
 /* Predicts programs one after the other, for the lengths of the present step. */
 static int predict_now(struct zinf_trainer *t, const struct zinf_program *const *programs, int n,
-                       double *op_seconds, double *seconds)
+                       double *seconds)
 {
     const struct zinf_machine machine = plan_machine(&t->plan);
+    const struct zinf_predict_options options = {
+        .machine = &machine, .share = trainer_share_as_chosen, .context = t};
+    struct zinf_prediction sum = {0};
     int code = 0;
-    *seconds = 0;
-    for (int i = 0; !code && i < n; i++) {
-        const struct zinf_predict_options options = {.machine = &machine,
-                                                     .share = trainer_share_as_chosen,
-                                                     .context = t,
-                                                     .op_seconds = op_seconds};
-        struct zinf_prediction p;
-        code = zinf_program_predict(programs[i], &options, &p);
-        *seconds += code ? 0 : p.seconds;
-        op_seconds += op_seconds ? programs[i]->n_ops : 0;
-    }
+    for (int i = 0; !code && i < n; i++)
+        code = plan_predict_by(&t->plan, programs[i], &options, 1, &sum);
+    *seconds = sum.seconds;
+    return code;
+}
+
+/* The step that ran, simulated: seconds of each kind, and of all. */
+struct simulated {
+    struct zinf_trainer *trainer;
+    double *seconds, all;
+};
+
+static int simulate_piece(void *context, const struct zinf_program *piece)
+{
+    struct simulated *s = context;
+    const struct zinf_machine machine = plan_machine(&s->trainer->plan);
+    double *op_seconds = malloc((piece->n_ops + 1) * sizeof *op_seconds);
+    const struct zinf_predict_options options = {.machine = &machine,
+                                                 .share = trainer_share_as_chosen,
+                                                 .context = s->trainer,
+                                                 .op_seconds = op_seconds};
+    struct zinf_prediction p = {0};
+    int code = op_seconds ? zinf_program_predict(piece, &options, &p)
+                          : zinf_fail(-ENOMEM, "no memory to predict %u operations", piece->n_ops);
+    for (uint32_t k = 0; !code && k < piece->n_ops; k++)
+        s->seconds[piece->ops[k].kind] += op_seconds[k];
+    s->all += p.seconds;
+    free(op_seconds);
     return code;
 }
 
 /* all: seconds of the whole step. */
 static int simulate(struct zinf_trainer *t, double seconds[ZINF_RATE_KINDS], double *all)
 {
-    uint32_t n = t->ran[0]->n_ops + (t->n_ran > 1 ? t->ran[1]->n_ops : 0);
-    double *op_seconds = malloc((n + 1) * sizeof *op_seconds), *of_program = op_seconds;
+    struct simulated s = {t, seconds, 0};
+    int code = 0;
     memset(seconds, 0, ZINF_RATE_KINDS * sizeof *seconds);
-    if (!op_seconds)
-        return zinf_fail(-ENOMEM, "no memory to predict %u operations", n);
-    int code = predict_now(t, t->ran, t->n_ran, op_seconds, all);
-    for (int i = 0; !code && i < t->n_ran; i++) {
-        for (uint32_t k = 0; k < t->ran[i]->n_ops; k++)
-            seconds[t->ran[i]->ops[k].kind] += of_program[k];
-        of_program += t->ran[i]->n_ops;
-    }
-    free(op_seconds);
+    for (int i = 0; !code && i < t->n_ran; i++)
+        code = plan_each_piece(&t->plan, t->ran[i], simulate_piece, &s);
+    *all = s.all;
     return code;
 }
 
@@ -186,23 +200,24 @@ static double share_with_drive(void *context, const struct zinf_op *op)
 
 static int predict_range(struct zinf_trainer *t)
 {
+    enum { SIDES = 3 };
     const struct zinf_program *programs[2];
     const struct zinf_machine machine = plan_machine(&t->plan);
-    const double shares[] = {t->plan.rates.drive_least, 1, t->plan.rates.drive_most};
+    const double shares[SIDES] = {t->plan.rates.drive_least, 1, t->plan.rates.drive_most};
     const int n = plan_step_programs(&t->plan, programs);
-    double seconds[3] = {0};
+    struct zinf_predict_options options[SIDES];
+    struct zinf_prediction sums[SIDES] = {{0}};
+    struct with_drive with[SIDES];
     int code = 0;
-    for (int side = 0; shares[0] > 0 && side < 3; side++)
-        for (int i = 0; !code && i < n; i++) {
-            struct with_drive with = {t, shares[side]};
-            const struct zinf_predict_options options = {
-                .machine = &machine, .share = share_with_drive, .context = &with};
-            struct zinf_prediction p;
-            code = zinf_program_predict(programs[i], &options, &p);
-            seconds[side] += code ? 0 : p.seconds;
-        }
+    for (int side = 0; side < SIDES; side++) {
+        with[side] = (struct with_drive){t, shares[side]};
+        options[side] = (struct zinf_predict_options){
+            .machine = &machine, .share = share_with_drive, .context = &with[side]};
+    }
+    for (int i = 0; shares[0] > 0 && !code && i < n; i++)
+        code = plan_predict_by(&t->plan, programs[i], options, SIDES, sums);
     for (int i = 0; i < 2; i++)
-        t->range[i] = seconds[1] > 0 ? seconds[2 * i] / seconds[1] : 0;
+        t->range[i] = sums[1].seconds > 0 ? sums[2 * i].seconds / sums[1].seconds : 0;
     return code;
 }
 
@@ -213,7 +228,7 @@ static int correct_between(struct zinf_trainer *t, const struct zinf_lane_times 
 {
     const double weight = t->n_calibrated < 3 ? 1.0 / t->n_calibrated : WEIGHT;
     double seconds = 0;
-    const int code = predict_now(t, t->ran, t->n_ran, NULL, &seconds);
+    const int code = predict_now(t, t->ran, t->n_ran, &seconds);
     const double most = seconds / 2; /* more has another cause */
     const double more = fmin(times->wall_seconds - seconds, most);
     if (!code)
@@ -228,11 +243,12 @@ static int recost(struct zinf_trainer *t)
     for (int i = 0; i < 4; i++)
         plan_cost_again(&t->plan, all[i]);
     const struct zinf_program *programs[2], *waiting = &t->plan.wait;
-    struct zinf_prediction step, rest;
-    int code =
-        plan_predict(&t->plan, programs, plan_step_programs(&t->plan, programs), NULL, &step);
-    if (!code)
-        code = plan_predict(&t->plan, &waiting, 1, NULL, &rest);
+    struct zinf_prediction step, rest = {0};
+    int code = plan_predict(&t->plan, programs, plan_step_programs(&t->plan, programs), &step);
+    if (programs[0] == waiting)
+        rest = step;
+    else if (!code)
+        code = plan_predict(&t->plan, &waiting, 1, &rest);
     if (code)
         return code;
     t->plan.predicted_seconds = step.seconds;
@@ -307,14 +323,15 @@ double trainer_expected_seconds(struct zinf_trainer *t, bool rests)
                                            .share = trainer_share_as_chosen,
                                            .context = t};
     const bool differs = trainer_is_shorter(t) || t->setup.walk.n_choices;
-    struct zinf_prediction p;
+    struct zinf_prediction p = {0};
     if (!(t->plan.predicted_seconds > 0))
         return 0;
     if (n == 2 || is_steady(t, rests)) {
         double seconds = rests ? t->plan.predicted_rest : t->plan.predicted_seconds;
-        return differs && predict_now(t, programs, n, NULL, &seconds)
-                   ? 0
-                   : seconds + between_operations(t);
+        return differs && predict_now(t, programs, n, &seconds) ? 0
+                                                                : seconds + between_operations(t);
     }
-    return zinf_program_predict(programs[0], &options, &p) ? 0 : p.seconds + between_operations(t);
+    return plan_predict_by(&t->plan, programs[0], &options, 1, &p)
+               ? 0
+               : p.seconds + between_operations(t);
 }

@@ -96,6 +96,12 @@ struct emitter {
     uint16_t flags;       /* of the operations that are appended now */
     bool makes_rows;      /* the program makes only logits: no loss and no REFERENCE values */
     bool without_sources; /* a decoding call without new source tokens */
+    /* The program may be handed over in pieces, to the taker (NULL: they are counted). Of a piece
+     * live on: the first n_fixed resources, and lives_on [emit_most_living]. */
+    bool cuts;
+    const struct zinf_taker *taker;
+    uint32_t n_fixed;
+    zinf_resource *lives_on;
     bool speculates; /* speculation: a gradient is used for an update as soon as it is complete */
 
     struct ring slots[SLOT_SIZES], xs, kept, carried, d_carried;
@@ -156,6 +162,11 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
  * operation to the program. emit_buffer makes the pool's next buffer. */
 int emitter_finish(struct emitter *e);
 void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses);
+/* emit_pieces.c: cuts the program here if it is to be cut and the piece is long enough. The caller
+ * holds nothing of a call that is being made: what lives on is what the emitter knows of. */
+void emit_cut(struct emitter *e);
+/* How many resources may live on. */
+size_t emit_most_living(const struct emitter *e);
 zinf_buffer emit_buffer(struct emitter *e, zinf_pool pool);
 /* Finds the slot of a ring that holds a thing (*hit), or gives it a new buffer in place of the one
  * used longest ago. Returns its index. */
@@ -170,6 +181,8 @@ void emit_own_slots(struct emitter *e);
 /* Finds where the CPU can still read the parameters that a fetch brought, and how much of the unit
  * is there. false: nowhere. Until the reader has finished, the slot is not reused. */
 bool emit_fetched(struct emitter *e, uint32_t unit, struct stop *hand, enum portion *portion);
+/* Whether the staging buffer that had the unit's parameters last may still be read. */
+bool emit_is_staged(const struct emitter *e, uint32_t unit);
 /* For a caller that needs a unit's parameters even if no row has chosen it: if the fetch of this
  * range was skipped, reads them from the drive to the place where the fetch would have brought
  * them. */

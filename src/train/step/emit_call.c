@@ -21,6 +21,7 @@ struct call emit_call_of(struct emitter *e, uint32_t s, enum zinf_pass pass, uin
     const struct walk_stage *info = &e->walk->stages[s];
     const struct zinf_stage_size *size = &info->size[pass];
     const struct zinf_stage *stage = &e->walk->graph->stages[s];
+    emit_cut(e);
     int32_t unit = stage->units.n ? (int32_t)stage->units.at[0] : -1;
     if (stage->sweep.n)
         unit = (int32_t)stage->sweep.at[visit];

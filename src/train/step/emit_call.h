@@ -16,6 +16,7 @@ struct call {
     struct uses uses;
 };
 
+/* Begins an operation. The program may be cut here. */
 struct call emit_call_of(struct emitter *e, uint32_t stage, enum zinf_pass pass, uint32_t visit,
                          int64_t micro);
 /* Appends a computation of the device. Computations share scratch and working memory, so each waits

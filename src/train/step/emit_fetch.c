@@ -91,7 +91,7 @@ void emit_own_slots(struct emitter *e)
             fetch(e, u, zinf_at(own_slot(e->p, u)), e->own[u]);
 }
 
-static bool is_staged(const struct emitter *e, uint32_t unit)
+bool emit_is_staged(const struct emitter *e, uint32_t unit)
 {
     const uint32_t size = param_slot_size(e->p, unit);
     const uint64_t kept = param_stagings(e->p, &e->p->amounts, size);
@@ -125,7 +125,7 @@ bool emit_fetched(struct emitter *e, uint32_t unit, struct stop *hand, enum port
     if (end.place == PARAM_SLOT)
         return find_slot(e, unit, hand);
     *hand = (struct stop){zinf_in(e->staged[unit], 0), e->staged[unit], true};
-    return is_staged(e, unit);
+    return emit_is_staged(e, unit);
 }
 
 void emit_fetch_unchosen(struct emitter *e, uint32_t unit)

@@ -54,5 +54,7 @@ void emit_swept_made(struct emitter *e, const struct zinf_ids *sweep, bool first
             emit_grad_join(e, unit, e->swept_sums[i], e->swept[i], (struct zinf_span){0});
         if (!in_slots || last)
             emit_grad_made(e, unit, in_slots ? e->swept_sums[i] : e->swept[i]);
+        if (last)
+            e->swept_sums[i] = (struct made_grad){0};
     }
 }

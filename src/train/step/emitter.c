@@ -181,6 +181,8 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resources(e, &e->listed, (size_t)e->walk->n_choices * (size_t)p->itinerary.live);
     resources(e, &e->decided, e->walk->n_choices);
     resource(e, &e->choice);
+    e->n_fixed = e->choice + 1; /* the last that was made */
+    e->lives_on = array(e, emit_most_living(e), sizeof *e->lives_on);
     return e->code;
 }
 
@@ -217,6 +219,9 @@ int emitter_finish(struct emitter *e)
     free(e->weighed);
     free(e->listed);
     free(e->decided);
+    free(e->lives_on);
+    if (!e->code && e->program->pieces)
+        e->code = zinf_program_end_cut(e->program, e->taker);
     if (e->hands && !e->code)
         return zinf_fail(-EINVAL, "a rank would not give on what it takes from another");
     return e->code;

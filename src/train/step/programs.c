@@ -144,43 +144,26 @@ static void emit_updates_late(struct emitter *e, bool all)
             emit_update_late(e, u);
 }
 
-int program_gradients(struct plan *p)
+/* ---- what each program is made of ---- */
+
+static void emit_drain(struct emitter *e)
 {
-    struct emitter e;
-    if (!emitter_init(&e, p, &p->gradients, "gradients"))
-        emit_forward_and_backward(&e);
-    return emitter_finish(&e);
+    emit_updates_late(e, true);
 }
 
-int program_drain(struct plan *p)
+static void emit_wait(struct emitter *e)
 {
-    struct emitter e;
-    if (!emitter_init(&e, p, &p->drain, "update"))
-        emit_updates_late(&e, true);
-    return emitter_finish(&e);
+    emit_updates_late(e, true);
+    emit_commit(e);
+    emit_forward_and_backward(e);
 }
 
-int program_wait(struct plan *p)
+static void emit_speculate(struct emitter *e)
 {
-    struct emitter e;
-    if (!emitter_init(&e, p, &p->wait, "update and gradients")) {
-        emit_updates_late(&e, true);
-        emit_commit(&e);
-        emit_forward_and_backward(&e);
-    }
-    return emitter_finish(&e);
-}
-
-int program_speculate(struct plan *p)
-{
-    struct emitter e;
-    if (!emitter_init(&e, p, &p->speculate, "update in backward")) {
-        e.speculates = true;
-        emit_updates_late(&e, false);
-        emit_commit(&e);
-        emit_forward_and_backward(&e);
-    }
-    return emitter_finish(&e);
+    e->speculates = true;
+    emit_updates_late(e, false);
+    emit_commit(e);
+    emit_forward_and_backward(e);
 }
 
 /* Without backward, only what visits of one sweep share is kept, of one micro-batch at a time. */
@@ -193,46 +176,30 @@ static void emit_forward_alone(struct emitter *e, uint32_t s, struct range micro
             emit_forward(e, s, (struct range){m, m + 1});
 }
 
-int program_forward(struct plan *p)
+static void emit_forward_whole(struct emitter *e)
 {
-    struct emitter e;
-    const struct range micros = {0, p->setup->own_chunks};
-    if (!emitter_init(&e, p, &p->forward, "forward")) {
-        emit_inputs(&e);
-        for (uint32_t i = 0; !i || i < e.walk->graph->n_ranges; i++) {
-            const struct zinf_range range = zinf_graph_range(e.walk->graph, i);
-            emit_border(&e, &(struct visit){.range = i, .takes = micros});
-            for (uint32_t s = range.first; s < range.end; s++)
-                emit_forward_alone(&e, s, micros);
-            emit_border(&e, &(struct visit){.range = i, .next = true, .gives = micros});
-        }
-        emit_losses(&e);
+    const struct range micros = {0, e->p->setup->own_chunks};
+    emit_inputs(e);
+    for (uint32_t i = 0; !i || i < e->walk->graph->n_ranges; i++) {
+        const struct zinf_range range = zinf_graph_range(e->walk->graph, i);
+        emit_border(e, &(struct visit){.range = i, .takes = micros});
+        for (uint32_t s = range.first; s < range.end; s++)
+            emit_forward_alone(e, s, micros);
+        emit_border(e, &(struct visit){.range = i, .next = true, .gives = micros});
     }
-    return emitter_finish(&e);
+    emit_losses(e);
 }
 
 /* The forward visits of a step, without sweeps that also go backward. */
-int program_sweep(struct plan *p)
+static void emit_sweep(struct emitter *e)
 {
-    const struct itinerary *it = &p->itinerary;
-    struct emitter e;
-    if (!emitter_init(&e, p, &p->sweep, "first sweep")) {
-        emit_inputs(&e);
-        for (uint32_t i = 0; i < it->n; i++)
-            for (uint32_t s = it->visits[i].first;
-                 it->visits[i].direction == VISIT_FORWARD && s < it->visits[i].end; s++)
-                emit_forward(&e, s, it->visits[i].micros);
-        emit_losses(&e);
-    }
-    return emitter_finish(&e);
-}
-
-int program_fill(struct plan *p)
-{
-    struct emitter e;
-    if (!emitter_init(&e, p, &p->fill, "fill"))
-        emit_own_slots(&e);
-    return emitter_finish(&e);
+    const struct itinerary *it = &e->p->itinerary;
+    emit_inputs(e);
+    for (uint32_t i = 0; i < it->n; i++)
+        for (uint32_t s = it->visits[i].first;
+             it->visits[i].direction == VISIT_FORWARD && s < it->visits[i].end; s++)
+            emit_forward(e, s, it->visits[i].micros);
+    emit_losses(e);
 }
 
 /* Stages of an encoder run in calls that bring sources. */
@@ -262,36 +229,135 @@ static void emit_to_logits(struct emitter *e, bool sources)
     emit_marks(e);
 }
 
-static int emit_decoding(struct plan *p, struct zinf_program *program, const char *name,
-                         bool sources)
+static void emit_decode(struct emitter *e)
+{
+    emit_inputs(e);
+    emit_rows(e);
+    emit_to_logits(e, false);
+}
+
+static void emit_decode_sources(struct emitter *e)
+{
+    emit_inputs(e);
+    emit_rows(e);
+    emit_to_logits(e, true);
+}
+
+static void emit_logits(struct emitter *e)
+{
+    const bool possible = setup_makes_logits(e->p->setup); /* else forward.c refuses */
+    if (!possible || (e->walk->row == WALK_NONE && !is_piped(e->p->setup)))
+        return;
+    emit_inputs(e);
+    emit_to_logits(e, true);
+}
+
+/* ---- programs ---- */
+
+enum recipe {
+    GRADIENTS,
+    DRAIN,
+    WAIT,
+    SPECULATE,
+    FORWARD,
+    SWEEP,
+    FILL,
+    DECODE,
+    DECODE_SOURCES,
+    LOGITS,
+};
+static const struct {
+    const char *name;
+    void (*emit)(struct emitter *e);
+    bool of_chunks; /* its operations may be as many as pairs of chunks */
+} recipes[] = {
+    [GRADIENTS] = {"gradients", emit_forward_and_backward, true},
+    [DRAIN] = {"update", emit_drain, false},
+    [WAIT] = {"update and gradients", emit_wait, true},
+    [SPECULATE] = {"update in backward", emit_speculate, true},
+    [FORWARD] = {"forward", emit_forward_whole, true},
+    [SWEEP] = {"first sweep", emit_sweep, true},
+    [FILL] = {"fill", emit_own_slots, false},
+    [DECODE] = {"decode", emit_decode, false},
+    [DECODE_SOURCES] = {"decode with sources", emit_decode_sources, false},
+    [LOGITS] = {"logits", emit_logits, true},
+};
+
+/* Ranks of a pipeline are predicted together, by programs that are whole. */
+static int make(struct plan *p, struct zinf_program *program, enum recipe recipe,
+                const struct zinf_taker *taker)
 {
     struct emitter e;
-    if (!emitter_init(&e, p, program, name)) {
-        emit_inputs(&e);
-        emit_rows(&e);
-        emit_to_logits(&e, sources);
+    if (!emitter_init(&e, p, program, recipes[recipe].name)) {
+        e.cuts = recipes[recipe].of_chunks && p->setup->n_chunks > 1 && !is_piped(p->setup);
+        e.taker = taker;
+        recipes[recipe].emit(&e);
     }
-    return emitter_finish(&e);
+    const int code = emitter_finish(&e);
+    if (program->pieces)
+        program->pieces->recipe = recipe;
+    return code;
+}
+
+int program_pieces(const struct plan *p, const struct zinf_program *program,
+                   const struct zinf_taker *taker)
+{
+    struct zinf_program again = {0};
+    struct zinf_taker in_order = *taker;
+    struct plan plan = *p;
+    plan.rates = p->order_rates;
+    in_order.machine = plan_machine(&plan);
+    const int code = make(&plan, &again, (enum recipe)program->pieces->recipe, &in_order);
+    zinf_program_fini(&again);
+    return code;
+}
+
+int program_gradients(struct plan *p)
+{
+    return make(p, &p->gradients, GRADIENTS, NULL);
+}
+
+int program_drain(struct plan *p)
+{
+    return make(p, &p->drain, DRAIN, NULL);
+}
+
+int program_wait(struct plan *p)
+{
+    return make(p, &p->wait, WAIT, NULL);
+}
+
+int program_speculate(struct plan *p)
+{
+    return make(p, &p->speculate, SPECULATE, NULL);
+}
+
+int program_forward(struct plan *p)
+{
+    return make(p, &p->forward, FORWARD, NULL);
+}
+
+int program_sweep(struct plan *p)
+{
+    return make(p, &p->sweep, SWEEP, NULL);
+}
+
+int program_fill(struct plan *p)
+{
+    return make(p, &p->fill, FILL, NULL);
 }
 
 int program_decode(struct plan *p)
 {
-    return emit_decoding(p, &p->decode, "decode", false);
+    return make(p, &p->decode, DECODE, NULL);
 }
 
 int program_decode_sources(struct plan *p)
 {
-    return emit_decoding(p, &p->decode_sources, "decode with sources", true);
+    return make(p, &p->decode_sources, DECODE_SOURCES, NULL);
 }
 
 int program_logits(struct plan *p)
 {
-    struct emitter e;
-    const bool possible = setup_makes_logits(p->setup); /* otherwise forward.c refuses */
-    if (!emitter_init(&e, p, &p->logits, "logits") && possible &&
-        (e.walk->row != WALK_NONE || is_piped(p->setup))) {
-        emit_inputs(&e);
-        emit_to_logits(&e, true);
-    }
-    return emitter_finish(&e);
+    return make(p, &p->logits, LOGITS, NULL);
 }

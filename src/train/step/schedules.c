@@ -121,35 +121,11 @@ int plan_step_programs(const struct plan *p, const struct zinf_program *programs
     return 1;
 }
 
-int plan_predict(const struct plan *p, const struct zinf_program *const *programs, int n,
-                 double *op_seconds, struct zinf_prediction *sum)
-{
-    struct zinf_machine machine = plan_machine(p);
-    int code = 0;
-    memset(sum, 0, sizeof *sum);
-    for (int i = 0; !code && i < n; i++) {
-        struct zinf_predict_options options = {.machine = &machine, .op_seconds = op_seconds};
-        struct zinf_prediction one;
-        code = zinf_program_predict(programs[i], &options, &one);
-        sum->seconds += one.seconds;
-        sum->cpu_seconds += one.cpu_seconds;
-        sum->drive_seconds += one.drive_seconds;
-        for (int lane = 0; lane < ZINF_LANES; lane++) {
-            sum->busy_seconds[lane] += one.busy_seconds[lane];
-            sum->work_seconds[lane] += one.work_seconds[lane];
-            sum->bytes[lane] += one.bytes[lane];
-        }
-        if (op_seconds)
-            op_seconds += programs[i]->n_ops;
-    }
-    return code;
-}
-
 /* Adds to *seconds. In a steady state every deferred update is pending, so nothing is left out. */
 static int predict(struct plan *p, const struct zinf_program *program, double *seconds)
 {
     struct zinf_prediction sum;
-    int code = plan_predict(p, &program, 1, NULL, &sum);
+    int code = plan_predict(p, &program, 1, &sum);
     *seconds += sum.seconds;
     return code;
 }
@@ -240,7 +216,7 @@ static int try_around(struct plan *p, struct deferral *d, uint32_t step, uint32_
  * So some numbers are tried, then those around the best of them, first spread and then not. */
 static int try_deferrals(struct plan *p, struct deferral *d)
 {
-    bool many = p->speculate.n_ops > MANY_OPS;
+    bool many = zinf_program_n_ops(&p->speculate) > MANY_OPS;
     uint32_t rest = d->most - d->free;
     int code = try_deferral(p, d, 0);
     for (uint32_t part = 1; !code && part <= DEFER_STEPS; part++)
@@ -347,7 +323,9 @@ static int choose_in_forward(struct plan *p, const struct schedules *s)
 
 int plan_needs_gradients(struct plan *p)
 {
-    return p->gradients.n_ops ? 0 : build(p, program_gradients, &p->gradients, ZINF_ORDER_DEADLINE);
+    return zinf_program_n_ops(&p->gradients)
+               ? 0
+               : build(p, program_gradients, &p->gradients, ZINF_ORDER_DEADLINE);
 }
 
 /* Keeps at most one program of the step at a time while choosing, whatever the rates are, so that
@@ -414,6 +392,7 @@ int plan_schedules(struct plan *p, double limit)
 {
     struct schedules s;
     defer(p, 0, true);
+    p->order_rates = p->rates;
     if (p->setup->in_place)
         return choose_in_place(p);
     int code = look(p, &s);

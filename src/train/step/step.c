@@ -160,13 +160,35 @@ static double speculation_limit(const struct zinf_trainer *t)
     return limit > 0 ? limit * limit : DBL_MAX;
 }
 
+/* A program in pieces, and the plan that makes it. */
+struct made {
+    const struct plan *plan;
+    const struct zinf_program *program;
+};
+
+static int make_pieces(void *context, const struct zinf_taker *taker)
+{
+    const struct made *m = context;
+    return program_pieces(m->plan, m->program, taker);
+}
+
+static int run(struct zinf_trainer *t, const struct zinf_program *program)
+{
+    if (!program->pieces)
+        return zinf_executor_run(t->executor, program);
+    struct made made = {&t->plan, program};
+    const struct zinf_source source = {
+        .make = make_pieces, .context = &made, .order = program->pieces->order};
+    return zinf_executor_run_pieces(t->executor, &source);
+}
+
 /* The device notices damaged packed data only while it uses them; the results must not count then.
  */
 int trainer_run(struct zinf_trainer *t, const struct zinf_program *program)
 {
     const uint32_t *marks = (const void *)host_at(&t->plan, t->plan.at.h_damage);
     trainer_chunk_begin(t);
-    int code = zinf_executor_run(t->executor, program);
+    int code = run(t, program);
     if (!code)
         code = trainer_chunk_end(t);
     for (uint32_t g = 0; !code && plan_damage_bytes(&t->plan) && g < t->setup.layout.n_groups; g++)

@@ -30,6 +30,10 @@ int program_logits(struct plan *p);
 int program_fill(struct plan *p);
 int program_decode(struct plan *p);
 int program_decode_sources(struct plan *p);
+/* Makes a program in pieces, one that has `pieces`, once more for a taker, in the order of the
+ * plan's order_rates; the taker's machine is not used. The plan is only read. */
+int program_pieces(const struct plan *p, const struct zinf_program *program,
+                   const struct zinf_taker *taker);
 
 /* schedules.c: chooses which programs there are and in which order their operations run, and
  * predicts how long they take. */
@@ -45,10 +49,22 @@ int plan_defer(struct plan *p, uint32_t n);
 int plan_needs_gradients(struct plan *p);
 /* The programs of a step of p->schedule in a steady state; returns how many. */
 int plan_step_programs(const struct plan *p, const struct zinf_program *programs[2]);
-/* Predicts n programs that run one after the other; *sum is the prediction of all. op_seconds (may
- * be NULL): the seconds of each operation of the first program, then of the second. */
+
+/* predictions.c. plan_each_piece shows a program, or one piece after the other of a program in
+ * pieces; it ends with the first code of see that is not 0. */
+int plan_each_piece(const struct plan *p, const struct zinf_program *program,
+                    int (*see)(void *context, const struct zinf_program *piece), void *context);
+/* The same for who looks at operations alone, not at their order, waits or addresses. */
+int plan_look_at(const struct plan *p, const struct zinf_program *program,
+                 int (*see)(void *context, const struct zinf_program *piece), void *context);
+/* Predicts n programs that run one after the other; *sum is the prediction of all. */
 int plan_predict(const struct plan *p, const struct zinf_program *const *programs, int n,
-                 double *op_seconds, struct zinf_prediction *sum);
+                 struct zinf_prediction *sum);
+/* Predicts a program by each of n options, without arrays of operations; adds to sums [n]. */
+int plan_predict_by(const struct plan *p, const struct zinf_program *program,
+                    const struct zinf_predict_options *options, uint32_t n,
+                    struct zinf_prediction *sums);
+void prediction_add(struct zinf_prediction *sum, const struct zinf_prediction *one);
 
 /* ---- what a trainer runs ---- */
 
