@@ -84,12 +84,22 @@ int part_join_backward(struct zinf_frame *f, const struct norm_spec *s, struct n
 
 /* ---- entry ---- */
 
+struct zinf_norm part_norm_behind(struct zinf_frame *f, const struct norm_spec *s, int64_t hidden,
+                                  const void *x, struct norm_kept kept)
+{
+    struct zinf_queue *const queue = f->queue;
+    frame_part_begin(f);
+    const struct zinf_norm norm = part_norm(f, s, hidden, x, kept);
+    f->queue = queue;
+    return norm;
+}
+
 const struct zinf_norm *part_ahead(struct zinf_frame *f, const struct norm_spec *s, int64_t hidden,
                                    const void *x, struct norm_kept *kept, struct zinf_norm *norm)
 {
     if (s->w < 0)
         return NULL;
-    *norm = part_norm(f, s, hidden, x, *kept);
+    *norm = part_norm_behind(f, s, hidden, x, *kept);
     norm->y = kept->rows = frame_scratch(f, row_bytes(f, hidden));
     kept->made = true;
     return norm;

@@ -120,7 +120,7 @@ static void normalise_sum(struct zinf_frame *f, struct kept *kept, int part, voi
     const void *sum = kept->sum[part];
     const int after = has_part(s, part + 1) ? part + 1 : part + 2;
     if (joins(s, part)) {
-        *norm = part_norm(f, &s->joined[part], hidden, sum, kept->joined[part]);
+        *norm = part_norm_behind(f, &s->joined[part], hidden, sum, kept->joined[part]);
         norm->y = out;
         *next_of(f, kept, part) = norm;
     } else if (part != LAYER_MLP) {

@@ -505,6 +505,11 @@ struct part_entry {
         bool bias_is_summed;              /* the bias's gradient is made together with y's */
     } products[3];
 };
+/* The arguments of a norm that is made together with the sum in front of it. A chunk's call may
+ * make that in a later part than the one that is at hand (frame_part_end), so the weights'
+ * addresses are those of an operation that is enqueued, whichever part it is. */
+struct zinf_norm part_norm_behind(struct zinf_frame *f, const struct norm_spec *s, int64_t hidden,
+                                  const void *x, struct norm_kept kept);
 /* For a sum x that the part begins with: the sum may make norm(x) as well, so that nothing reads it
  * again. Takes scratch for that, fills in *norm, which the part in front gets as its `next`, and
  * notes in *kept, the entry's, that the rows are made. NULL: the part has no norm. */
