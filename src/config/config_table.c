@@ -283,7 +283,7 @@ const struct zinf_config_key zinf_config_keys[] = {
     /* ---- aio: what DeepSpeed's tuning tool prints has booleans as strings ---- */
     SIZE_KEY("aio.block_size", aio.block_size, 1048576, 4096, 0x1p30,
         .rule = AUTO_DEFAULT, .loose = true)
-    INT_KEY("aio.queue_depth", aio.queue_depth, 8, 1, 32768, .rule = AUTO_DEFAULT, .loose = true)
+    INT_KEY("aio.queue_depth", aio.queue_depth, 64, 1, 32768, .rule = AUTO_DEFAULT, .loose = true)
     INT_KEY("aio.intra_op_parallelism", aio.n_threads, 1, 1, 4096,
         .rule = AUTO_DEFAULT, .loose = true)
     BOOL_KEY("aio.single_submit", aio.single_submit, 0, .rule = AUTO_DEFAULT, .loose = true)

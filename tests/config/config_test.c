@@ -180,7 +180,7 @@ static void test_defaults(void)
     CHECK(config->offload_param.buffer_count == 5 && config->offload_optimizer.buffer_count == 4);
     CHECK(config->offload_param.buffer_size == 100000000 && config->offload_param.pin_memory);
     CHECK(config->offload_param.max_in_cpu == 1000000000 && config->offload_optimizer.ratio == 1);
-    CHECK(config->aio.block_size == 1048576 && config->aio.queue_depth == 8);
+    CHECK(config->aio.block_size == 1048576 && config->aio.queue_depth == 64);
     CHECK(config->aio.n_threads == 1 && config->aio.overlap_events && !config->aio.single_submit);
     CHECK(config->look_ahead == -1 && config->threads == 0 && config->checksums);
     CHECK(config->dropout < 0 && !config->trace && config->grad_device == ZINF_PLACE_NONE);
