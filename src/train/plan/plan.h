@@ -151,7 +151,7 @@ struct plan {
     /* Fetch experts only if rows have chosen them, in forward and backward. */
     bool chosen_forward, chosen_backward;
     /* If x_tier is DRIVE: [n_leaving][itinerary.live] extents of values; behind them [n_places] of
-     * gradients, if these leave the device. */
+     * gradients and [n_keepers] of what stages keep, if these leave the device. */
     zinf_extent *x_extents;
     /* What a stage carries from chunk to chunk (keys, values, states) is on the device in groups of
      * carried_span chunks; 0: all chunks are one group, which stays there. Otherwise it lives in

@@ -201,7 +201,9 @@ struct zinf_operand emit_gradient(struct emitter *e, uint32_t value, int64_t mic
 void emit_gradient_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
 /* For what a stage keeps of a micro-batch for its backward (plan_kept_leaves): its place on the
  * device. Its content is brought from its home unless it is fresh. emit_kept_made stores it there.
- * emit_kept_aside: a place of which nothing is stored, for a call whose content nobody reads. */
+ * emit_kept_aside: a place of which nothing is stored, for a call whose content nobody reads. Each
+ * call has another one: a chunk that is carried in several parts finds nothing of the part before.
+ */
 struct zinf_operand emit_kept(struct emitter *e, uint32_t stage, int64_t micro, bool fresh,
                               struct uses *uses);
 void emit_kept_made(struct emitter *e, uint32_t stage, int64_t micro, struct zinf_operand at);
