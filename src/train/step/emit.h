@@ -97,7 +97,7 @@ struct emitter {
     bool makes_rows;      /* the program makes only logits: no loss and no REFERENCE values */
     bool without_sources; /* a decoding call without new source tokens */
     /* The program may be handed over in pieces, to the taker (NULL: they are counted). Of a piece
-     * live on: the first n_fixed resources, and lives_on [emit_most_living]. */
+     * live on: the first n_fixed resources, and lives_on, an array that the first cut allocates. */
     bool cuts;
     const struct zinf_taker *taker;
     uint32_t n_fixed;
@@ -165,8 +165,6 @@ void emit(struct emitter *e, struct zinf_op *op, const struct uses *uses);
 /* emit_pieces.c: cuts the program here if it is to be cut and the piece is long enough. The caller
  * holds nothing of a call that is being made: what lives on is what the emitter knows of. */
 void emit_cut(struct emitter *e);
-/* How many resources may live on. */
-size_t emit_most_living(const struct emitter *e);
 zinf_buffer emit_buffer(struct emitter *e, zinf_pool pool);
 /* Finds the slot of a ring that holds a thing (*hit), or gives it a new buffer in place of the one
  * used longest ago. Returns its index. */

@@ -5,11 +5,13 @@
  */
 #include "train/step/emit.h"
 
+#include <stdlib.h>
+
 /* Of a piece: some MiB. Lanes stand still for a moment between two of them. */
 #define PIECE_OPS 16384
 
 /* Whatever several operations of a stage, or several stages, may still look at. */
-size_t emit_most_living(const struct emitter *e)
+static size_t most_living(const struct emitter *e)
 {
     size_t n = e->xs.n + e->kept.n + e->carried.n + e->d_carried.n +
                2 * (size_t)e->p->setup->n_units + e->walk->most_units * (MAX_PARTIAL_SUMS + 1);
@@ -50,6 +52,12 @@ void emit_cut(struct emitter *e)
     uint32_t n = 0;
     if (e->code || !e->cuts || e->program->n_ops < piece_ops(e))
         return;
+    if (!e->lives_on)
+        e->lives_on = calloc(most_living(e), sizeof *e->lives_on);
+    if (!e->lives_on) {
+        e->code = zinf_fail(-ENOMEM, "no memory for a program in pieces");
+        return;
+    }
     for (uint32_t size = 0; size < SLOT_SIZES; size++)
         keep_ring(e, &e->slots[size], &n);
     keep_ring(e, &e->xs, &n);

@@ -182,7 +182,6 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resources(e, &e->decided, e->walk->n_choices);
     resource(e, &e->choice);
     e->n_fixed = e->choice + 1; /* the last that was made */
-    e->lives_on = array(e, emit_most_living(e), sizeof *e->lives_on);
     return e->code;
 }
 
