@@ -35,8 +35,9 @@ void estimated_see_step(const struct estimated *e, struct estimated_step *out);
 void estimated_take_step(struct estimated *e, struct estimated_step *out);
 void estimated_end_step(struct estimated_step *step);
 /* Predicts program number `part`, a whole one, of a step of n pipeline ranks, given in their order,
- * which wait for each other. out[n]: each rank's prediction; zeros if it has no such program. begin, seconds:
- * for each operation of the first rank, when it begins and how long it takes; or NULL. */
+ * which wait for each other. out[n]: each rank's prediction; zeros if it has no such program.
+ * begin, seconds: for each operation of the first rank, when it begins and how long it takes; or
+ * NULL. */
 int estimated_predict_part(const struct estimated_step ranks[], uint32_t n, int part, double *begin,
                            double *seconds, struct zinf_prediction *out);
 /* Predicts the seconds of a step of n pipeline ranks. Second programs begin when all ranks have
