@@ -545,7 +545,7 @@ static int set_budgets(struct setup *s)
     int code = s->options.described ? check_described(s) : 0;
     if (code)
         return code;
-    s->resident_bytes = s->options.described ? 0 : zinf_memory_resident() / setup_seats(s);
+    s->resident_bytes = setup_resident_bytes(s);
     s->ram_bytes = setup_ram_bytes(s);
     s->budget[ZINF_MEMORY_HOST] = c->host_memory ? c->host_memory / setup_seats(s) : s->ram_bytes;
     s->budget[ZINF_MEMORY_DEVICE] = setup_device_budget(s);

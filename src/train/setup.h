@@ -417,6 +417,8 @@ uint64_t setup_device_budget(const struct setup *s);
 /* RAM without what is left to the operating system and other programs: 1/32 of it, at least 1 GiB
  * and at most 8 GiB, but never more than a quarter. */
 uint64_t setup_without_system(uint64_t ram_bytes);
+/* RAM that this rank has already, of its process's; 0 on a described machine. */
+uint64_t setup_resident_bytes(const struct setup *s);
 /* RAM of its host that this rank may use now, including what it has already. */
 uint64_t setup_ram_bytes(const struct setup *s);
 /* Whether anything may live on a drive. */

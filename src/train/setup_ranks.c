@@ -83,13 +83,18 @@ uint64_t setup_without_system(uint64_t ram_bytes)
     return ram_bytes - (kept < ram_bytes / 4 ? kept : ram_bytes / 4);
 }
 
+uint64_t setup_resident_bytes(const struct setup *s)
+{
+    const uint64_t given = s->options.resident_bytes;
+    return s->options.described ? 0 : (given ? given : zinf_memory_resident()) / setup_seats(s);
+}
+
 uint64_t setup_ram_bytes(const struct setup *s)
 {
     const uint64_t available = s->options.described
                                    ? setup_without_system(s->options.described->ram_bytes)
                                    : zinf_memory_available();
-    return available / setup_local_ranks(s) +
-           (s->options.described ? 0 : zinf_memory_resident() / setup_seats(s));
+    return available / setup_local_ranks(s) + setup_resident_bytes(s);
 }
 
 void setup_choose_gpu(const struct setup *s, struct zinf_device_options *options)

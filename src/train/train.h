@@ -127,6 +127,9 @@ struct zinf_trainer_options {
     /* For tests: of a sequence in chunks, how many operations a piece of a program has at least;
      * 0: as many as are short beside what they do. */
     uint32_t piece_ops;
+    /* For tests: RAM that plans count as this process's own before they take any; 0: what it has,
+     * which depends on all that it did before. */
+    uint64_t resident_bytes;
     /* room for packed data in RAM, as a factor of its expected size; 0: the usual */
     double head_margin;
     bool packs_fronts; /* pack parameters in RAM even if steps become slower */

@@ -619,7 +619,7 @@ static void test_packed_parameters(void)
             s.param = i % 2 ? "cpu" : "nvme";
             s.schedule = i < 2 ? "update-in-backward" : "update-in-forward";
             s.head_margin = i == 3 ? 0.5 : 0;
-            s.host_memory = i % 2 ? zinf_memory_resident() + ((uint64_t)10 << 20) : 0;
+            s.host_memory = i % 2 ? RESIDENT + ((uint64_t)10 << 20) : 0;
             snprintf(what, sizeof what, "packed parameters, %d, %d", (int)p, (int)i);
             run_here(&s, "other", &other);
             check_same(&reference, &other, what);
@@ -665,7 +665,7 @@ static void check_damage(bool on_gpu)
     s.speeds = &slow_link;
     s.extra = ", \"pack\": \"all\"";
     s.state = "nvme";
-    s.host_memory = zinf_memory_resident() + ((uint64_t)16 << 20);
+    s.host_memory = RESIDENT + ((uint64_t)16 << 20);
     s.asks_fronts = true;
     if (on_gpu)
         begin_gpu();

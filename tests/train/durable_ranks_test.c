@@ -232,7 +232,7 @@ static void test_common_step(void)
     on_drive.extra = DURABLE ", \"pack\": \"all\"";
     on_drive.asks_fronts = true;
     trainings.sub_group = 1 << 20; /* small ones do not get smaller */
-    on_drive.host_memory = zinf_memory_resident() + ((uint64_t)512 << 20);
+    on_drive.host_memory = RESIDENT + ((uint64_t)512 << 20);
     check_setting(on_drive, "slices packed in RAM");
 }
 

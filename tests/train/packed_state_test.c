@@ -128,7 +128,7 @@ static void test_frozen(void)
         s.extra = FROZEN ALL;
         s.asks_fronts = true;
         s.head_margin = i == 3 ? 0.5 : 0;
-        s.host_memory = i == 1 ? 0 : zinf_memory_resident() + ((uint64_t)64 << 20);
+        s.host_memory = i == 1 ? 0 : RESIDENT + ((uint64_t)64 << 20);
         run(&s, "packed", &packed);
         check_same(&plain, &packed, places[i]);
         CHECKF(packed.packs_frozen && packed.packs_fronts == (i != 1), "case %d", i);

@@ -305,7 +305,7 @@ static void test_budgets_are_filled(void)
     for (uint64_t more = 0; more <= 8; more++) {
         char what[64];
         s.schedule = schedules[more % 4];
-        s.host_memory = zinf_memory_resident() + (((uint64_t)20 + more) << 19);
+        s.host_memory = RESIDENT + (((uint64_t)20 + more) << 19);
         snprintf(what, sizeof what, "host memory +%llu", (unsigned long long)more);
         run(&s, "other", &other);
         check_same(&reference, &other, what);
@@ -329,7 +329,7 @@ static void test_updates_in_ram_are_taken_back(void)
         char what[64];
         s.param = more % 3 ? "cpu" : "nvme";
         s.state = "cpu";
-        s.host_memory = zinf_memory_resident() + (((uint64_t)26 + more) << 19);
+        s.host_memory = RESIDENT + (((uint64_t)26 + more) << 19);
         snprintf(what, sizeof what, "in RAM, +%llu", (unsigned long long)more);
         run(&s, "other", &other);
         check_same(&reference, &other, what);
@@ -372,7 +372,7 @@ static void test_overwritten_parameters_are_taken_back(void)
             s.state = "nvme";
             s.changes_schedule = more % 5 == 4;
             s.extra = more % 2 ? ", \"pack\": \"all\"" : NULL;
-            s.host_memory = zinf_memory_resident() + (((uint64_t)36 + more) << 18);
+            s.host_memory = RESIDENT + (((uint64_t)36 + more) << 18);
             snprintf(what, sizeof what, "once in RAM, %d, +%llu", i, (unsigned long long)more);
             run(&s, "other", &other);
             check_same(&reference, &other, what);
@@ -446,7 +446,7 @@ static void test_state_packed_in_ram(void)
             s.param = more % 3 ? "cpu" : "nvme";
             s.extra = more % 2 ? ", \"pack\": \"all\"" : ", \"pack\": \"state\"";
             s.head_margin = more % 3 == 2 ? 0.5 : 0; /* half as much room as is needed */
-            s.host_memory = zinf_memory_resident() + (((uint64_t)40 + more) << 18);
+            s.host_memory = RESIDENT + (((uint64_t)40 + more) << 18);
             snprintf(what, sizeof what, "packed in RAM, %d, +%llu", i, (unsigned long long)more);
             run(&s, "other", &other);
             check_same(&reference, &other, what);
@@ -477,7 +477,7 @@ static void test_parameters_packed_in_ram(void)
             s.param = more % 3 ? "cpu" : "nvme";
             s.changes_schedule = more % 5 == 4;
             s.head_margin = more % 4 == 3 ? 0.5 : 0; /* half as much room as is needed */
-            s.host_memory = zinf_memory_resident() + (((uint64_t)40 + more) << 18);
+            s.host_memory = RESIDENT + (((uint64_t)40 + more) << 18);
             snprintf(what, sizeof what, "packed in RAM, %d, +%llu", i, (unsigned long long)more);
             run(&s, "other", &other);
             check_same(&reference, &other, what);
@@ -501,7 +501,7 @@ static void test_state_packed_in_ram_is_saved(void)
     s.extra = ", \"pack\": \"state\"";
     for (int i = 0; i < 2; i++) {
         s.head_margin = i ? 0.5 : 0;
-        s.host_memory = zinf_memory_resident() + ((uint64_t)48 << 18);
+        s.host_memory = RESIDENT + ((uint64_t)48 << 18);
         check_state_in_ram(&s, true, packed);
         CHECKF(packed[0] == plain[0] && packed[1] == plain[1], "margin %g", s.head_margin);
     }

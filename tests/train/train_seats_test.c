@@ -161,7 +161,7 @@ static void test_slices_packed_in_ram(void)
         s.extra = shares   ? PARTS ", \"pack\": \"all\", \"mesh\": {\"context\": 2}"
                   : adapts ? TREE ADAPTERS ", \"pack\": \"all\""
                            : TREE ", \"pack\": \"all\"";
-        s.host_memory = zinf_memory_resident() + ((uint64_t)64 << 20);
+        s.host_memory = RESIDENT + ((uint64_t)64 << 20);
         for (uint32_t processes = 1; processes <= 2; processes++) {
             run_seats(&s, processes, 2 / processes, "packed-2", &some);
             check_same(&one, &some, "packed in RAM");
