@@ -7,10 +7,17 @@
 #   ZINF_TARGET  what make is asked for (default: all)
 set -eu
 
-[ $# -ge 1 ] || {
-    echo "usage: $0 FOLDER [ARGUMENT-OF-CONFIGURE...]" >&2
+usage="usage: $0 FOLDER [ARGUMENT-OF-CONFIGURE...]"
+case ${1-} in
+-h | --help)
+    echo "$usage"
+    exit 0
+    ;;
+'' | -*)
+    echo "$usage" >&2
     exit 2
-}
+    ;;
+esac
 source=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 mkdir -p -- "$1"
 build=$(CDPATH='' cd -- "$1" && pwd)

@@ -35,6 +35,14 @@ sources() { # folders...
 find tests -name '*_test.sh' ! -perm -u+x >"$work/scripts"
 judge "test scripts may be executed" "$work/scripts"
 
+mkdir "$work/empty"
+(
+    cd "$work/empty" || exit 99
+    "$SRCDIR/scripts/build.sh" --help | grep -q '^usage: ' || printf -- '--help\tsays no usage\n'
+    ls -A
+) >"$work/made"
+judge "build.sh --help says its usage and makes nothing" "$work/made"
+
 # ---- words of a family ----
 
 words() { # words as a pattern, the file where they may stand

@@ -64,6 +64,11 @@ static void *take_rows(struct zinf_frame *f, int64_t cols)
 
 /* ---- operations ---- */
 
+/* A row is mixed with those in front of it, and backward looks at as many behind it: of a chunk,
+ * their segments are in the input's margin. */
+_Static_assert(ZINF_CONVOLUTION_MAX_WIDTH - 1 <= ZINF_INPUT_MARGIN,
+               "a convolution does not look beyond the margin of a chunk's inputs");
+
 static struct zinf_convolution convolution_args(const struct zinf_frame *f,
                                                 const struct attention_spec *s,
                                                 const struct attention_kept *kept)
