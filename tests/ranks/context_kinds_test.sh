@@ -97,6 +97,25 @@ for model in "qwen3_next 80b-a3b" "falcon_h1 0.5b"; do
     check "find the same loss" holds "$work/said.out" "\"loss\": $(cat one.loss),"
 done
 
+# Layers with experts in front of layers with mixers: only the experts are chosen. In each step some
+# experts are not, and a drive still has their gradients of steps before.
+dropout=0
+check "a model with mixers and experts" run 0 small_model mixers qwen3_next 80b-a3b 32
+sed -i 's/"num_experts":[^,]*/"num_experts": 32/; s/"num_experts_per_tok":[^,]*/"num_experts_per_tok": 1/
+    s/"full_attention_interval":[^,]*/"full_attention_interval": 3/
+    s/"linear_num_key_heads":[^,]*/"linear_num_key_heads": 2/
+    s/"linear_num_value_heads":[^,]*/"linear_num_value_heads": 4/
+    s/"linear_\([a-z]*\)_head_dim":[^,]*/"linear_\1_head_dim": 8/g' mixers/config.json
+for place in none cpu nvme; do
+    config chosen.json 4 1 $place ', "expert_fetch": "chosen"'
+    check "experts that were chosen, $place" run 0 train mixers mixers.$place --config chosen.json
+    [ $place = none ] || check "by two seats" run 0 train mixers mixers.2.$place --config chosen.json \
+        --seats 2 --context-parallel 2
+done
+for other in cpu nvme 2.cpu 2.nvme; do
+    check "$other: have the bits of all on the device" same_result mixers.none mixers.$other
+done
+
 # ---- keys and values in groups: gathered in RAM, or on the drive ----
 
 dropout=0.1

@@ -60,7 +60,8 @@ bool plan_keeps_chosen(const struct plan *p, uint32_t unit)
 {
     /* another rank, which this one has not asked, may have chosen it */
     bool known = !data_axis(p->setup)->net || (p->setup->sliced && p->chosen_backward);
-    return known && p->setup->walk.units[unit].chooser != WALK_NONE &&
+    /* a second contribution reads the first, also where the step has written none */
+    return known && setup_turns(p->setup) == 1 && p->setup->walk.units[unit].chooser != WALK_NONE &&
            sums_on(p, unit, ZINF_TIER_DRIVE) && goes_once(p);
 }
 

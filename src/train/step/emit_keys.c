@@ -261,7 +261,8 @@ void emit_hand(struct emitter *e, uint32_t s, int64_t first, struct handing how)
                             "more memory, or make chunks longer (zinf.sequence_chunk)",
                             e->walk->graph->stages[s].name);
     /* The chunks between a take and the matching give are computed with these units: no rank meets
-     * others there (check_hands). */
+     * others there (check_hands). All are needed, whatever the layer before has chosen. */
+    e->only_chosen = false;
     for (uint32_t i = 0; i < e->walk->graph->stages[s].units.n; i++)
         emit_fetch(e, e->walk->graph->stages[s].units.at[i], &uses);
     const struct zinf_operand at = handed_at(e, s, first, how, &uses);
