@@ -228,6 +228,9 @@ void speeds_cached(struct zinf_speeds *out, struct speed_sources *sources,
     memset(out, 0, sizeof *out);
     out->device_flops =
         number_of(take(&r, "gemm", device_key, SPEED_PRODUCTS, SPEED_PRODUCTS), "flops");
+    const cJSON *attention = take(&r, "attention", device_key, SPEED_ATTENTION, SPEED_ATTENTION);
+    out->attention_flops = number_of(attention, "forward");
+    out->attention_backward_flops = number_of(attention, "backward");
     out->device_bytes = number_of(take(&r, "memory", device == ZINF_DEVICE_CUDA ? "cuda" : "host",
                                        SPEED_BANDWIDTH, SPEED_BANDWIDTH),
                                   "bytes");

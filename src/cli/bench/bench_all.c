@@ -10,7 +10,7 @@ static const char usage[] =
     "usage: zinf bench all [options]\n"
     "\n"
     "Measures in a minute or two what plans go by: memory, matrix products,\n"
-    "optimizers, copies to a GPU, drives. Wants the machine for itself.\n";
+    "attention, optimizers, copies to a GPU, drives. Wants the machine for itself.\n";
 
 #define MAX_WORDS 16
 #define MAX_PATHS_BYTES 4096
@@ -66,6 +66,14 @@ static void run_gemm(struct all *all, const char *dtype)
     run_mode(all, &bench_gemm, &w);
 }
 
+static void run_attention(struct all *all, const char *dtype)
+{
+    struct words w = {.n = 0};
+    add(&w, "--type", dtype);
+    add_device(all, &w);
+    run_mode(all, &bench_attention, &w);
+}
+
 /* By which the CPU updates whole matrices, whatever the device is. */
 static void run_updates(struct all *all)
 {
@@ -113,9 +121,12 @@ static void run_all(struct all *all)
             run_gemm(all, zinf_dtype_name(all->config->dtype));
         if (updates)
             run_updates(all);
+        run_attention(all, zinf_dtype_name(all->config->dtype));
     } else {
         run_gemm(all, "bf16");
         run_gemm(all, "fp32");
+        run_attention(all, "bf16");
+        run_attention(all, "fp32");
     }
     run_optim(all);
     if (all->cuda)
