@@ -1,7 +1,8 @@
 /* host_attention: heads over threads, and what is done beside attention: biases by distance, sinks,
- * heads from one layout of rows to another. Forward takes a query head a time; backward a key head
- * with all its query heads, so that no two threads add to the same gradient, and where there are
- * relative positions all samples of a head, whose gradients of the table add up. */
+ * heads from one layout of rows to another. Forward takes a query head at a time; backward a key
+ * head with all its query heads, so that no two threads add to the same gradient, and where there
+ * are relative positions all samples of a head, whose gradients of the table add up. Threads that
+ * would find no head share one: tiles of its rows, and of its keys in backward. */
 #include "kernels/host.h"
 
 #include <math.h>
@@ -257,10 +258,59 @@ uint64_t host_attention_workspace(struct zinf_device *device, const struct zinf_
 }
 
 typedef void head_function(const struct zinf_attention *args, int64_t b, int64_t head,
-                           float *scratch);
+                           const struct host_team *team);
 
-/* Which thread takes which head does not change a bit, so the heads are dealt out as threads
- * become free. in_order: a head's samples by one thread, one after the other. */
+struct heads {
+    const struct zinf_attention *args;
+    head_function *run;
+    int64_t n_heads; /* of a sample */
+    struct host_team alone;
+};
+
+static void run_unit(const struct heads *h, int64_t unit, const struct host_team *team)
+{
+    h->run(h->args, unit / h->n_heads, unit % h->n_heads, team);
+}
+
+/* Heads [0, n_units) of all samples, each by one thread. Which thread takes which head does not
+ * change a bit, so the heads are dealt out as threads become free. in_order: a head's samples by
+ * one thread, one after the other. */
+static void run_apart(const struct heads *h, int64_t n_units, bool in_order, int n_threads)
+{
+    const int64_t batch = h->args->batch, run_length = in_order && batch > 0 ? batch : 1;
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1)
+    for (int64_t first = 0; first < n_units; first += run_length) {
+        struct host_team alone = h->alone;
+        alone.scratch += (uint64_t)omp_get_thread_num() * alone.scratch_floats;
+        for (int64_t i = 0; i < run_length; i++)
+            run_unit(h, run_length > 1 ? i * h->n_heads + first / run_length : first, &alone);
+    }
+}
+
+/* Heads [first, end) one after the other, each by all threads. */
+static void run_together(const struct heads *h, int64_t first, int64_t end, int n_threads)
+{
+#pragma omp parallel num_threads(n_threads)
+    {
+        struct host_team team = h->alone;
+        team.thread = omp_get_thread_num();
+        team.n_threads = omp_get_num_threads();
+        for (int64_t unit = first; unit < end; unit++)
+            run_unit(h, unit, &team);
+    }
+}
+
+/* How many threads find work in one head. */
+static int most_together(const struct zinf_queue *q, const struct zinf_attention *args)
+{
+    const int64_t keys = zinf_attention_keys(args);
+    const int64_t rows = args->seq / HOST_TILE_ROWS, tiles = keys / HOST_TILE_KEYS;
+    const int64_t most = rows < tiles ? rows : tiles;
+    const int n = host_slices(q->device, (uint64_t)(args->seq * keys * args->head_dim));
+    return !host_attention_shares(args) ? 1 : n < most ? n : (int)most;
+}
+
+/* Heads that are too few to give each thread one are shared, if that is the shorter way. */
 static int run_heads(struct zinf_queue *q, const struct zinf_attention *args, int64_t n_heads,
                      bool in_order, head_function *run, const char *operation)
 {
@@ -270,20 +320,19 @@ static int run_heads(struct zinf_queue *q, const struct zinf_attention *args, in
                                host_attention_workspace(&q->device->device, args), operation);
     if (code)
         return code;
-    const uint64_t scratch_floats = host_attention_scratch_floats(args);
-    const int64_t run_length = in_order && args->batch > 0 ? args->batch : 1;
+    const struct heads h = {
+        args,
+        run,
+        n_heads,
+        {(float *)q->workspace, host_attention_scratch_floats(args), .n_threads = 1}};
     const int64_t n_units = args->batch * n_heads;
     const uint64_t work =
         (uint64_t)(n_units * args->seq * zinf_attention_keys(args) * args->head_dim);
-    const int n_threads = host_slices(q->device, work);
-#pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1)
-    for (int64_t first = 0; first < n_units; first += run_length) {
-        float *scratch = (float *)q->workspace + (uint64_t)omp_get_thread_num() * scratch_floats;
-        for (int64_t i = 0; i < run_length; i++) {
-            const int64_t unit = run_length > 1 ? i * n_heads + first / run_length : first;
-            run(args, unit / n_heads, unit % n_heads, scratch);
-        }
-    }
+    const int n_threads = host_slices(q->device, work), together = most_together(q, args);
+    const int64_t left = n_units % n_threads, apart = left < together ? n_units - left : n_units;
+    run_apart(&h, apart, in_order, n_threads);
+    if (apart < n_units)
+        run_together(&h, apart, n_units, together);
     return 0;
 }
 

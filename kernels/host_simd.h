@@ -24,6 +24,13 @@ struct host_gated {
     float *d_gate, *d_up, *y;
 };
 
+/* Threads of an OpenMP team that share the work on one head, or one thread that has it alone. */
+struct host_team {
+    float *scratch;          /* of thread 0; the others' follow, scratch_floats apart */
+    uint64_t scratch_floats; /* host_attention_scratch_floats() */
+    int thread, n_threads;
+};
+
 struct host_simd {
     void (*to_f32)(float *dst, const void *src, enum zinf_dtype dtype, size_t n);
     void (*from_f32)(void *dst, enum zinf_dtype dtype, const float *src, size_t n);
@@ -57,12 +64,13 @@ struct host_simd {
     float (*max)(const float *x, size_t n);
     float (*sum_exp)(const float *x, float max, size_t n);          /* of exp(x - max) */
     void (*scale_exp)(float *x, float max, float factor, size_t n); /* factor exp(x - max) */
-    /* Attention of one head of sample b; scratch has host_attention_scratch_floats(). Backward
-     * takes all query heads of a key head, so that dK and dV are summed in order. */
+    /* Attention of one head of sample b, which all threads of a team call. Backward takes all query
+     * heads of a key head, so that dK and dV are summed in order. The number of threads does not
+     * change a bit. */
     void (*attention_forward)(const struct zinf_attention *args, int64_t b, int64_t head,
-                              float *scratch);
+                              const struct host_team *team);
     void (*attention_backward)(const struct zinf_attention *args, int64_t b, int64_t kv_head,
-                               float *scratch);
+                               const struct host_team *team);
     /* Cached attention of n_rows consecutive positions of a sequence and the query heads of one key
      * head: at most HOST_CACHED_QUERIES queries, or one row. Their keys and values are in the cache
      * already. */
@@ -102,6 +110,17 @@ static inline uint64_t host_attention_plain_floats(const struct zinf_attention *
     /* Q, dO, dQ and two numbers a row; dK, dV; K, V in both orders; tiles P, dP, factors */
     return seq * (3 * dim + 2) + keys * 2 * dim + 4 * HOST_TILE_KEYS * dim +
            3 * HOST_TILE_ROWS * HOST_TILE_KEYS;
+}
+
+/* Whether several threads can share a head: not where they would add to the same gradients of a
+ * bias or a table. The others keep the gradients of scores where thread 0 has its matrices. */
+static inline bool host_attention_shares(const struct zinf_attention *args)
+{
+    const uint64_t seq = zinf_align_up((uint64_t)args->seq, HOST_TILE_KEYS);
+    const uint64_t keys = zinf_align_up((uint64_t)zinf_attention_keys(args), HOST_TILE_KEYS);
+    const uint64_t dim = zinf_align_up((uint64_t)args->head_dim, HOST_TILE_ALIGN);
+    return !args->relative && !args->d_bias &&
+           seq * HOST_TILE_KEYS <= seq * (3 * dim + 2) + keys * 2 * dim;
 }
 
 /* Rows of the table of relative positions that a sequence uses, in whole panels. */

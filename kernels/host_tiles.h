@@ -10,6 +10,11 @@
 
 /* ---- packing ---- */
 
+static inline int64_t min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* The matrix of one head within rows of qkv, kv, out or their gradients. */
 struct head {
     char *base;
@@ -109,6 +114,49 @@ static void unpack_rows(const struct head *head, int64_t first, int64_t n, float
     }
 }
 
+/* ---- teams ---- */
+
+static inline float *team_scratch(const struct host_team *team, int thread)
+{
+    return team->scratch + (uint64_t)thread * team->scratch_floats;
+}
+
+static inline void team_wait(const struct host_team *team)
+{
+    if (team->n_threads > 1) {
+#pragma omp barrier
+    }
+}
+
+struct range {
+    int64_t first, end;
+};
+
+/* This thread's share of rows in whole tiles of HOST_TILE_KEYS rows; the last one may end behind
+ * them. */
+static inline struct range team_range(const struct host_team *team, int64_t rows)
+{
+    const int64_t tiles = (rows + HOST_TILE_KEYS - 1) / HOST_TILE_KEYS, n = team->n_threads;
+    return (struct range){tiles * team->thread / n * HOST_TILE_KEYS,
+                          tiles * (team->thread + 1) / n * HOST_TILE_KEYS};
+}
+
+/* Packs a share of so many rows. */
+static void pack_range(float *dst, const struct head *head, struct range range, int64_t rows,
+                       float factor)
+{
+    const int64_t n = min_i64(range.end, rows) - range.first;
+    pack_rows(dst + range.first * head->padded_dim, head, range.first, n, range.end - range.first,
+              factor);
+}
+
+static void unpack_range(const struct head *head, struct range range, int64_t rows, float *src,
+                         float factor)
+{
+    const int64_t n = min_i64(range.end, rows) - range.first;
+    unpack_rows(head, range.first, n, src + range.first * head->padded_dim, factor);
+}
+
 /* ---- forward ---- */
 
 struct tile {
@@ -119,11 +167,6 @@ struct tile {
     int64_t window;                             /* as in zinf_attention */
     const int32_t *row_segments, *key_segments; /* of the sample; NULL: it is one document */
 };
-
-static inline int64_t min_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* Keys of the tile that a row may see, [first, end); other scores are masked. */
 struct visible {
@@ -347,8 +390,20 @@ static void forward_rows(const struct zinf_attention *args, int64_t b, int64_t h
     }
 }
 
+/* The packed keys and values are one for all threads of a team. */
+static void forward_scratch_init(struct forward_scratch *s, const struct host_team *team,
+                                 int64_t padded_keys, int64_t width)
+{
+    s->keys = team->scratch;
+    s->values = s->keys + padded_keys * width;
+    s->query = team_scratch(team, team->thread) + 2 * padded_keys * width;
+    s->out = s->query + HOST_TILE_KEYS * width;
+    s->scores = s->out + HOST_TILE_KEYS * width;
+    s->factors = s->scores + HOST_TILE_ROWS * HOST_TILE_KEYS;
+}
+
 static void tiles_attention_forward(const struct zinf_attention *args, int64_t b, int64_t head,
-                                    float *scratch)
+                                    const struct host_team *team)
 {
     const int64_t seq = args->seq, keys = zinf_attention_keys(args);
     const int64_t padded_keys = (int64_t)zinf_align_up((uint64_t)keys, HOST_TILE_KEYS);
@@ -356,25 +411,24 @@ static void tiles_attention_forward(const struct zinf_attention *args, int64_t b
     const struct sources from = {args->qkv, args->kv};
     struct head query = query_at(args->qkv, args, b, head);
     struct head key = key_at(from, args, b, kv_head), value = value_at(from, args, b, kv_head);
-    const int64_t width = query.padded_dim;
-    struct relative relative = relative_open(args, head, false, scratch);
+    const int64_t width = query.padded_dim, rows = (int64_t)team->n_threads * HOST_TILE_ROWS;
+    const struct range own = team_range(team, keys);
+    struct relative relative = relative_open(args, head, false, team_scratch(team, team->thread));
     struct forward_scratch s = {.relative = &relative};
-    s.keys = scratch;
-    s.values = s.keys + padded_keys * width;
-    s.query = s.values + padded_keys * width;
-    s.out = s.query + HOST_TILE_KEYS * width;
-    s.scores = s.out + HOST_TILE_KEYS * width;
-    s.factors = s.scores + HOST_TILE_ROWS * HOST_TILE_KEYS;
-    for (int64_t j = 0; j < keys; j += HOST_TILE_KEYS) {
+    forward_scratch_init(&s, team, padded_keys, width);
+    for (int64_t j = own.first; j < own.end; j += HOST_TILE_KEYS) {
         /* query has room for a tile of keys and is not used yet */
         pack_rows(s.query, &key, j, min_i64(HOST_TILE_KEYS, keys - j), HOST_TILE_KEYS, 1.0f);
         transpose_keys(s.keys + j * args->head_dim, s.query, args->head_dim, width);
         relative_see_queries(&relative, s.query, j, min_i64(HOST_TILE_KEYS, keys - j));
     }
-    pack_rows(s.values, &value, 0, keys, padded_keys, 1.0f);
-    for (int64_t i = 0; i < seq; i += HOST_TILE_ROWS) {
+    pack_range(s.values, &value, own, keys, 1.0f);
+    team_wait(team);
+    /* in turn, since the last rows of a causal head see the most keys */
+    for (int64_t i = team->thread * HOST_TILE_ROWS; i < seq; i += rows) {
         pack_rows(s.query, &query, i, min_i64(HOST_TILE_ROWS, seq - i), HOST_TILE_ROWS,
                   args->scale);
         forward_rows(args, b, head, i, &s, width);
     }
+    team_wait(team); /* the next head's keys take the place of these */
 }

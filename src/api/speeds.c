@@ -6,7 +6,9 @@
 
 #include "base/cache.h"
 
+#include <limits.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #define MAX_CACHE_BYTES ((size_t)4 << 20)
 
@@ -54,21 +56,61 @@ static double number_of(const cJSON *result, const char *key)
     return sane ? number->valuedouble : 0;
 }
 
+/* The folder's drive; a folder that is still to be made is on that of the one above it. */
+static bool device_of(const char *path, dev_t *out)
+{
+    char above[PATH_MAX];
+    struct stat about;
+    snprintf(above, sizeof above, "%s", path);
+    while (stat(above, &about)) {
+        char *slash = strrchr(above, '/');
+        if (!slash || !above[1])
+            return false;
+        slash[slash == above] = '\0';
+    }
+    *out = about.st_dev;
+    return true;
+}
+
+static const cJSON *find_folder(const cJSON *cache, const char *folder)
+{
+    char *path = realpath(folder, NULL);
+    const cJSON *drive = cache_find(cache, "nvme", path ? path : folder);
+    free(path);
+    return drive ? drive : cache_find(cache, "nvme", folder);
+}
+
+/* What was measured in another folder of the same drive, unless an earlier path is on it, too: one
+ * drive does not add up. Borrowed. */
+static const cJSON *find_device(const cJSON *cache, const struct zinf_config_offload *section,
+                                int path)
+{
+    const cJSON *found = NULL, *other;
+    dev_t wanted, device;
+    bool known = device_of(section->nvme_path[path], &wanted);
+    for (int i = 0; known && i < path; i++)
+        known = !device_of(section->nvme_path[i], &device) || device != wanted;
+    cJSON_ArrayForEach(other, cJSON_GetObjectItemCaseSensitive(cache, "nvme"))
+    {
+        if (known && other->string[0] == '/' && cJSON_IsObject(other) &&
+            device_of(other->string, &device) && device == wanted)
+            found = other; /* the one that was added last */
+    }
+    return found;
+}
+
 /* Several drives add up. */
 static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offload *section,
                                struct zinf_speeds *out)
 {
     const cJSON *any = NULL;
     for (int i = 0; i < section->n_nvme_paths; i++) {
-        char *path = realpath(section->nvme_path[i], NULL);
-        const cJSON *drive = cache_find(cache, "nvme", path ? path : section->nvme_path[i]);
-        if (!drive)
-            drive = cache_find(cache, "nvme", section->nvme_path[i]);
+        const cJSON *drive = find_folder(cache, section->nvme_path[i]);
+        drive = drive ? drive : find_device(cache, section, i);
         out->drive_read_bytes += number_of(drive, "read");
         out->drive_write_bytes += number_of(drive, "write");
         out->drive_mixed_bytes += number_of(drive, "mixed");
         any = drive ? drive : any;
-        free(path);
     }
     return any;
 }
@@ -186,6 +228,9 @@ void speeds_cached(struct zinf_speeds *out, struct speed_sources *sources,
     memset(out, 0, sizeof *out);
     out->device_flops =
         number_of(take(&r, "gemm", device_key, SPEED_PRODUCTS, SPEED_PRODUCTS), "flops");
+    const cJSON *attention = take(&r, "attention", device_key, SPEED_ATTENTION, SPEED_ATTENTION);
+    out->attention_flops = number_of(attention, "forward");
+    out->attention_backward_flops = number_of(attention, "backward");
     out->device_bytes = number_of(take(&r, "memory", device == ZINF_DEVICE_CUDA ? "cuda" : "host",
                                        SPEED_BANDWIDTH, SPEED_BANDWIDTH),
                                   "bytes");

@@ -18,6 +18,7 @@
 /* Rates that a plan goes by, and where each is from: "zinf bench gemm, 2026-11-22". */
 enum speed_rate {
     SPEED_PRODUCTS,
+    SPEED_ATTENTION,
     SPEED_BANDWIDTH,
     SPEED_LINK,
     SPEED_OPTIMIZER,

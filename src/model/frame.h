@@ -44,6 +44,9 @@ struct zinf_pace {
     double flops_a_byte;      /* the time that the device's memory takes for a byte */
     double shortest, between; /* the least time of a kernel; the time between two */
     double wave;              /* elements of a product that a GPU's cores make at once; 0: a CPU */
+    /* Time of attention's two products forward, and of its five backward, in that of as many flops
+     * of matrix products as forward has; 0: that of forward's. */
+    double attention, attention_backward;
 };
 /* How ranks of tensor parallelism reach each other. Collective calls run in the order in which
  * operations are enqueued on the device. */

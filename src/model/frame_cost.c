@@ -17,11 +17,6 @@
 #define TAIL                                                                                       \
     0.25 /* of a wave of tiles: what the last one leaves idle, in the mean (section 4.1            \
           * of it has the two; a choice of tiles by the library halves the half) */
-/* Attention that keeps its scores on the chip, beside products: 72 % of an A100's rate forward and
- * 63 % backward, where products have up to 85 %; backward makes five products where forward has two
- * (Dao, "FlashAttention-2", arXiv 2307.08691, section 4.1). */
-#define ATTENTION (0.85 / 0.72)
-#define ATTENTION_BACKWARD (2.5 * 0.85 / 0.63)
 /* Tensor cores multiply two times as many of 8 bits as of 16 (NVIDIA's tables of Ada, Hopper and
  * Blackwell). */
 #define FLOAT8 0.5
@@ -72,9 +67,9 @@ void frame_cost_product(struct zinf_frame *f, const struct zinf_matmul *args)
 
 void frame_cost_attention(struct zinf_frame *f, double flops, double bytes, bool backward)
 {
-    bool gpu = f->compute->pace.wave > 0;
-    double times = backward ? (gpu ? ATTENTION_BACKWARD : 2) : gpu ? ATTENTION : 1;
-    frame_cost(f, times * flops, (backward ? 2.5 : 1) * bytes);
+    const struct zinf_pace *pace = &f->compute->pace;
+    const double times = backward ? pace->attention_backward : pace->attention;
+    frame_cost(f, (times > 0 ? times : 1) * flops, (backward ? 2.5 : 1) * bytes);
 }
 
 void frame_cost_unpacked(struct zinf_frame *f, double bytes)

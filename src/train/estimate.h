@@ -15,6 +15,8 @@ extern "C" {
 /* Speeds of a machine, each per second; 0: not known, a default is assumed and printed. */
 struct zinf_speeds {
     double device_flops;                        /* of matrix products */
+    double attention_flops;                     /* of attention's forward: two products of scores */
+    double attention_backward_flops;            /* of its backward: five */
     double device_bytes;                        /* of the device's memory, read and written */
     double link_bytes;                          /* between host and device, each way */
     double drive_read_bytes, drive_write_bytes; /* alone */

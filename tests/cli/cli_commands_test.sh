@@ -51,6 +51,12 @@ expect 2 "" "did you mean 'Lion'" "bench of an unknown optimizer" \
 expect 2 "" "no such form" "bench of a form that is not there" \
     silent "$zinf" bench optim --optimizer Lion --form 8bit --elements 100
 expect 2 "" "out of range" "bench of no elements" silent "$zinf" bench optim --elements 0
+cat >"$work/drive.json" <<END
+{"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+ "zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "$work"}}}
+END
+expect 0 "threads " "not kept" "bench all measures the drives of a configuration" \
+    "$zinf" bench all --config "$work/drive.json" --size 8MiB --threads 1
 if [ -w /dev/full ]; then
     expect 1 "" "cannot write" "a full disk" silent sh -c '"$0" help >/dev/full' "$zinf"
 fi

@@ -46,6 +46,24 @@ END
     rm -r cache
     return $nothing_status
 }
+
+# Rates that were measured in one folder hold for the others of that drive, and count once.
+rates_of_the_drive() {
+    estimate 0 --json && assumed=$(number step_seconds) || return 1
+    mkdir -p cache/zinf
+    cat >cache/zinf/bench.json <<END
+{"nvme": {"$work/measured": {"read": 1e8, "write": 1e8, "mixed": 1e8}}}
+END
+    mkdir measured
+    estimate 0 --json && drive=$(number step_seconds) && less "$assumed" "$drive" &&
+        sed "s,\"$work/drive\",[\"$work/drive\"\, \"$work/more\"],g" nvme.json >two.json &&
+        run 0 "$zinf" estimate --model xl --config two.json --json &&
+        near "$(number step_seconds)" "$drive"
+    rates_status=$?
+    rmdir measured
+    rm -r cache
+    return $rates_status
+}
 # One card of 24 GB, 64 GB of RAM, a drive of 1 TB: a bench of the host's CPU has no part in it.
 one_card() {
     card=4090,ram=64G,nvme=7/6,nvme-size=1TB
@@ -198,6 +216,7 @@ check "who adds gradients to sums" sums
 check "what is packed" packs
 check "budgets of a table of machines" caps_of_a_table
 check "nothing of this machine counts" nothing_of_this_one
+check "rates of a drive count for its folders, once" rates_of_the_drive
 check "one card before and after a bench of the host" one_card
 check "every figure has its source" sources
 check "all cards" cards

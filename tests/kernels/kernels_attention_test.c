@@ -234,6 +234,46 @@ static void test_two_queues_at_once_give_the_same_bits(void)
     fixture_close(&f);
 }
 
+/* Heads that are too few for the threads are shared: a head by all of them, or the last of several.
+ */
+static const struct shared {
+    int64_t seq, n_heads, n_kv_heads, head_dim;
+    bool causal;
+    float dropout;
+    int64_t window;
+} shared[] = {{300, 1, 1, 128, true, 0.0f, 0},    {200, 3, 1, 64, true, 0.0f, 70},
+              {257, 5, 5, 32, false, 0.2f, 0},    {513, 3, 3, 16, true, 0.1f, 0},
+              {64 * 7, 2, 1, 48, false, 0.0f, 0}, {130, 1, 1, 8, true, 0.0f, 9}};
+
+static void run_shared(const struct shared *s, int n_threads, struct problem *out)
+{
+    struct fixture f;
+    fixture_open(&f, zinf_isa(), n_threads);
+    problem_open(out, ZINF_DTYPE_BF16, 1, s->seq, s->n_heads, s->n_kv_heads, s->head_dim, s->causal,
+                 s->dropout);
+    out->args.window = s->window;
+    CHECK(!f.ops->attention_forward(f.q, &out->args));
+    CHECK(!f.ops->attention_backward(f.q, &out->args));
+    fixture_close(&f);
+}
+
+static void test_threads_that_share_a_head_change_no_bit(void)
+{
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
+        struct problem alone, together;
+        run_shared(&shared[i], 1, &alone);
+        for (int n_threads = 2; n_threads <= 8; n_threads += n_threads < 4 ? 1 : 2) {
+            run_shared(&shared[i], n_threads, &together);
+            CHECKF(tensor_same_bits(&together.out, &alone.out) &&
+                       tensor_same_bits(&together.lse, &alone.lse) &&
+                       tensor_same_bits(&together.d_qkv, &alone.d_qkv),
+                   "case %zu, %d threads", i, n_threads);
+            problem_close(&together);
+        }
+        problem_close(&alone);
+    }
+}
+
 static void test_one_key_head_per_query_head_equals_repeated_keys(void)
 {
     struct fixture f;
@@ -300,6 +340,7 @@ int main(void)
     TAP_RUN(test_one_document_changes_no_bit);
     TAP_RUN(test_large_scores_are_safe_and_nan_is_kept);
     TAP_RUN(test_two_queues_at_once_give_the_same_bits);
+    TAP_RUN(test_threads_that_share_a_head_change_no_bit);
     TAP_RUN(test_one_key_head_per_query_head_equals_repeated_keys);
     TAP_RUN(test_bad_arguments_are_refused);
     return tap_done();

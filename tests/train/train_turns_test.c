@@ -203,6 +203,33 @@ static void test_memory_in_turn(void)
     use_model(NULL);
 }
 
+/* Values that are passed from part to part have one place on the drive, however many parts there
+ * are: the drive holds what the plan says. Rows are whole pages, so that nothing is rounded up. */
+static void test_drive_in_turn(void)
+{
+    struct setting s = {.param = "none",
+                        .state = "none",
+                        .precision = bf16,
+                        .clip = 0.5,
+                        .extra = ", \"tensor_parts\": 8, \"parts_in_turn\": true, "
+                                 "\"sequence_chunk\": 8, \"activation_device\": \"nvme\", "
+                                 "\"activation_checkpointing\": \"always\""};
+    make_model(
+        model, "pages",
+        &(struct zinf_model_shape){
+            .arch = "llama", .layers = 2, .hidden = 256, .heads = 8, .vocab = 61, .context = 32},
+        12);
+    struct zinf_config *config = configure(&s);
+    struct zinf_trainer *t = config ? open_trainer(&s, config, model) : NULL;
+    const uint64_t planned = t ? zinf_ledger_total_bytes(t->plan.ledger, ZINF_MEMORY_DRIVE) : 0;
+    const uint64_t taken = t ? zinf_store_planned_bytes(t->setup.store) : 0;
+    CHECKF(taken && taken == planned, "%llu bytes taken, %llu planned: %s",
+           (unsigned long long)taken, (unsigned long long)planned, zinf_error());
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    use_model(NULL);
+}
+
 int main(void)
 {
     begin_trainings("turns", &(struct trainings){.shape = {.arch = "llama",
@@ -219,6 +246,7 @@ int main(void)
     TAP_RUN(test_families_in_turn);
     TAP_RUN(test_chunks_in_turn);
     TAP_RUN(test_memory_in_turn);
+    TAP_RUN(test_drive_in_turn);
     TAP_RUN(test_checkpoints_in_turn);
     remove_work();
     return tap_done();

@@ -10,14 +10,14 @@ static const char usage[] =
     "usage: zinf bench all [options]\n"
     "\n"
     "Measures in a minute or two what plans go by: memory, matrix products,\n"
-    "optimizers, copies to a GPU, drives. Wants the machine for itself.\n";
+    "attention, optimizers, copies to a GPU, drives. Wants the machine for itself.\n";
 
 #define MAX_WORDS 16
 #define MAX_PATHS_BYTES 4096
 
 struct all {
     const char *device;
-    char threads[24], paths[MAX_PATHS_BYTES], block[24], depth[24];
+    char threads[24], paths[MAX_PATHS_BYTES], block[24], depth[24], size[24];
     struct zinf_config *config; /* NULL: of any training */
     bool cuda;
     int status; /* the worst so far */
@@ -66,6 +66,14 @@ static void run_gemm(struct all *all, const char *dtype)
     run_mode(all, &bench_gemm, &w);
 }
 
+static void run_attention(struct all *all, const char *dtype)
+{
+    struct words w = {.n = 0};
+    add(&w, "--type", dtype);
+    add_device(all, &w);
+    run_mode(all, &bench_attention, &w);
+}
+
 /* By which the CPU updates whole matrices, whatever the device is. */
 static void run_updates(struct all *all)
 {
@@ -92,6 +100,8 @@ static void run_drives(struct all *all)
 {
     struct words w = {.n = 0};
     add(&w, "--path", all->paths);
+    if (w.n)
+        add(&w, "--size", all->size);
     add(&w, "--block-size", all->block);
     add(&w, "--queue-depth", all->depth);
     if (w.n)
@@ -111,9 +121,12 @@ static void run_all(struct all *all)
             run_gemm(all, zinf_dtype_name(all->config->dtype));
         if (updates)
             run_updates(all);
+        run_attention(all, zinf_dtype_name(all->config->dtype));
     } else {
         run_gemm(all, "bf16");
         run_gemm(all, "fp32");
+        run_attention(all, "bf16");
+        run_attention(all, "fp32");
     }
     run_optim(all);
     if (all->cuda)
@@ -145,7 +158,7 @@ static int read_config(struct all *all, const char *path, int64_t threads)
     if (used >= sizeof all->paths)
         return zinf_fail(-EINVAL, "nvme_path: the names are too long for one measurement");
     if (used) {
-        snprintf(all->block, sizeof all->block, "%lld", (long long)c->aio.block_size);
+        snprintf(all->block, sizeof all->block, "%lldB", (long long)c->aio.block_size);
         snprintf(all->depth, sizeof all->depth, "%lld", (long long)c->aio.queue_depth);
     }
     if (c->threads > 0)
@@ -156,7 +169,7 @@ static int read_config(struct all *all, const char *path, int64_t threads)
 struct all_options {
     const char *config, *path;
     enum zinf_device_kind device;
-    int64_t threads;
+    int64_t threads, bytes;
 };
 
 #define AT(field) .offset = offsetof(struct all_options, field)
@@ -167,6 +180,8 @@ static const struct option own[] = {
      .otherwise = "bf16 and fp32, AdamW"),
     OPTION("--path", TEXT, AT(path), "DIR[,DIR...]", "on the drives",
      .otherwise = "nvme_path of the configuration; without either drives are left out"),
+    OPTION("--size", SIZE, AT(bytes), "SIZE", "data for the drives",
+     .otherwise = "what is written in 7 s, 1GiB to 32GiB"),
     OPTION("--device", WORD, AT(device), "NAME", "auto, host or cuda", .words = job_device_words,
      .usual = "auto"),
     OPTION("--threads", INTEGER, AT(threads), "N", "of the CPU", .min = 1, .max = 4096,
@@ -185,6 +200,8 @@ static int work(struct cli_call *call)
     all.device = o->device == ZINF_DEVICE_AUTO ? NULL : job_device_words[o->device];
     if (o->threads > 0)
         snprintf(all.threads, sizeof all.threads, "%lld", (long long)o->threads);
+    if (o->bytes > 0)
+        snprintf(all.size, sizeof all.size, "%lldB", (long long)o->bytes);
     if (o->path)
         snprintf(all.paths, sizeof all.paths, "%s", o->path);
     all.cuda = o->device == ZINF_DEVICE_CUDA ||

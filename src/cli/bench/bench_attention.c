@@ -34,7 +34,7 @@ static void defaults(struct attention_args *a, bool host)
     a->own =
         a->batch || a->seq || a->heads || a->kv_heads || a->head_dim || a->dropout > 0 || a->all;
     a->batch = a->batch ? a->batch : host ? 1 : 16;
-    a->seq = a->seq ? a->seq : host ? 256 : 1024;
+    a->seq = a->seq ? a->seq : 1024;
     a->heads = a->heads ? a->heads : host ? 12 : 25;
     a->kv_heads = a->kv_heads ? a->kv_heads : a->heads;
     a->head_dim = a->head_dim ? a->head_dim : 64;
@@ -103,6 +103,8 @@ static void keep(const struct bench_device *b, enum zinf_dtype dtype, double for
     cJSON_AddNumberToObject(kept, "forward", forward_flops);
     cJSON_AddNumberToObject(kept, "backward", backward_flops);
     cJSON_AddStringToObject(kept, "device", b->device->name);
+    if (b->device->kind == ZINF_DEVICE_HOST)
+        cJSON_AddNumberToObject(kept, "threads", b->device->n_threads);
     bench_cache_save("attention", speeds_device_key(key, b->device->kind, dtype), kept);
     cJSON_Delete(kept);
 }
@@ -172,7 +174,7 @@ static const struct option own[] = {
     OPTION("--batch", INTEGER, AT(batch), "N", "sequences", .min = 1, .max = 65535,
      .otherwise = "16; on the host 1"),
     OPTION("--seq", INTEGER, AT(seq), "N", "tokens of a sequence", .min = 1, .max = 1 << 20,
-     .otherwise = "1024; on the host 256"),
+     .otherwise = "1024"),
     OPTION("--heads", INTEGER, AT(heads), "N", "heads of queries", .min = 1, .max = 65535,
      .otherwise = "25; on the host 12"),
     OPTION("--kv-heads", INTEGER, AT(kv_heads), "N", "heads of keys and values", .min = 1,

@@ -11,6 +11,8 @@ static const struct {
 } rates[SPEED_RATES] = {
     [SPEED_PRODUCTS] = {"products", "products", "GFLOP/s", 1e9,
                         offsetof(struct zinf_speeds, device_flops), OF_ALL},
+    [SPEED_ATTENTION] = {"attention", "attention", "GFLOP/s", 1e9,
+                         offsetof(struct zinf_speeds, attention_flops), OF_ALL},
     [SPEED_BANDWIDTH] = {"bandwidth", "device's memory", "GB/s", 1e9,
                          offsetof(struct zinf_speeds, device_bytes), OF_ALL},
     [SPEED_LINK] = {"link", "to and from it", "GB/s", 1e9, offsetof(struct zinf_speeds, link_bytes),

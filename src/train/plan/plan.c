@@ -185,10 +185,13 @@ static int add_x_extents(struct plan *p)
     p->x_extents = calloc(plan_n_leaving(p) * n + 1, sizeof *p->x_extents);
     if (!p->x_extents)
         return zinf_fail(-ENOMEM, "no memory for a plan");
-    for (uint32_t v = 0; v < w->graph->n_values; v++)
-        for (uint64_t m = 0; !code && m < n && w->values[v].number != WALK_NONE; m++)
-            code = zinf_store_add_extent(p->store, w->values[v].bytes,
-                                         &p->x_extents[w->values[v].number * n + m]);
+    uint32_t next = 0; /* a later value may share an earlier one's number, and so its extents */
+    for (uint32_t v = 0; v < w->graph->n_values; v++) {
+        const bool first = w->values[v].number == next;
+        for (uint64_t m = 0; !code && m < n && first; m++)
+            code = zinf_store_add_extent(p->store, w->values[v].bytes, &p->x_extents[next * n + m]);
+        next += first;
+    }
     const uint64_t kept_from = (w->n_leaving + w->n_places) * n;
     for (uint64_t i = w->n_leaving * n; !code && i < kept_from && i < plan_n_leaving(p) * n; i++)
         code = zinf_store_add_extent(p->store, w->places[i / n - w->n_leaving].bytes,
