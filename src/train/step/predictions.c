@@ -23,8 +23,7 @@ static int each_piece(const struct plan *p, const struct zinf_program *program, 
     if (!program->pieces)
         return see(context, program);
     struct look look = {p, see, context};
-    const struct zinf_taker taker = {
-        .take = take, .context = &look, .looks = looks, .order = program->pieces->order};
+    const struct zinf_taker taker = {.take = take, .context = &look, .looks = looks};
     return program_pieces(p, program, &taker);
 }
 

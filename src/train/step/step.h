@@ -30,8 +30,8 @@ int program_logits(struct plan *p);
 int program_fill(struct plan *p);
 int program_decode(struct plan *p);
 int program_decode_sources(struct plan *p);
-/* Makes a program in pieces, one that has `pieces`, once more for a taker, in the order of the
- * plan's order_rates; the taker's machine is not used. The plan is only read. */
+/* Makes a program in pieces, one that has `pieces`, once more for a taker, in the order that it was
+ * scheduled in by the plan's order_rates. The plan is only read. */
 int program_pieces(const struct plan *p, const struct zinf_program *program,
                    const struct zinf_taker *taker);
 
