@@ -83,16 +83,14 @@ static bool fits(const struct setup *s, const struct variant *variant)
 
 int agree_variant(const struct setup *s, struct variant *variant)
 {
-    const struct variant usual = plan_usual(s);
+    const struct variant found = *variant;
     int code = s->mesh.all ? zinf_net_broadcast(s->mesh.all, 0, variant, sizeof *variant) : 0;
-    if (code || setup_is_one_process(s) ||
-        (variant->packs == usual.packs && !variant->packs_ram && !variant->packs_fronts &&
-         !variant->packs_frozen && !variant->device_unpacks && !variant->codes))
+    if (code || !s->mesh.all)
         return code;
-    int64_t lacks_room = !fits(s, variant);
+    int64_t lacks_room = memcmp(variant, &found, sizeof found) && !fits(s, variant);
     code = zinf_net_max(s->mesh.all, &lacks_room, 1);
     if (lacks_room)
-        *variant = usual;
+        *variant = plan_usual(s);
     return code;
 }
 
