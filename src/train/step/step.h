@@ -64,6 +64,10 @@ int plan_predict(const struct plan *p, const struct zinf_program *const *program
 int plan_predict_by(const struct plan *p, const struct zinf_program *program,
                     const struct zinf_predict_options *options, uint32_t n,
                     struct zinf_prediction *sums);
+/* Both in one look at a program: adds to *sum what plan_predict says, and to sums. */
+int plan_predict_also(const struct plan *p, const struct zinf_program *program,
+                      struct zinf_prediction *sum, const struct zinf_predict_options *options,
+                      uint32_t n, struct zinf_prediction *sums);
 void prediction_add(struct zinf_prediction *sum, const struct zinf_prediction *one);
 
 /* ---- what a trainer runs ---- */
