@@ -2,9 +2,10 @@
  * aio_uring: the io_uring engine; the only file that knows liburing.
  *
  * A ring has one submitter, and with DEFER_TASKRUN its completions make progress only while that
- * thread is inside io_uring_enter, so collect enters also when it merely looks. The ring is made
- * disabled and enabled at the first flush: then the submitter is the thread that uses the queue,
- * not the one that created it. Registered memory and files are bonuses; each is given up alone.
+ * thread is inside io_uring_enter, so collect enters the kernel even if it is not to wait. The ring
+ * is created disabled and enabled at the first flush: then its submitter is the thread that uses
+ * the queue, not the one that created it. Memory and files are registered with the ring if the
+ * kernel allows it; transfers work without, at some CPU cost.
  */
 #include "build-config.h"
 
@@ -38,7 +39,8 @@ struct uring_engine {
 
 /* ---- ring ---- */
 
-/* Where rings count as locked memory, that of a closed one is given back a little later. */
+/* Older kernels count a ring as locked memory, and give that of a closed ring back a little later:
+ * so this tries again for a while. */
 static int init_ring_with(struct io_uring *ring, uint32_t entries, unsigned flags)
 {
     int code = -ENOMEM;
@@ -51,7 +53,7 @@ static int init_ring_with(struct io_uring *ring, uint32_t entries, unsigned flag
     return code;
 }
 
-/* Best first; a kernel that does not know a flag says EINVAL. */
+/* Tries the best flags first. A kernel that does not know one of them returns EINVAL. */
 static int init_ring(struct io_uring *ring, uint32_t entries, bool sqpoll)
 {
     static const unsigned plain[] = {
@@ -85,7 +87,8 @@ static int enable_ring(struct io_uring *ring)
     return code < 0 ? -errno : 0;
 }
 
-/* One operation through a real ring: a filter may let io_uring_setup pass and refuse the rest. */
+/* Runs one operation on a ring, since a security filter may allow io_uring_setup and refuse the
+ * other calls. */
 static int try_ring(void)
 {
     struct io_uring ring;
@@ -232,7 +235,7 @@ static int uring_register(struct zinf_aio_backend *engine, void *base, uint64_t 
 static int find_slab(const struct uring_engine *uring, const struct zinf_aio_block *block)
 {
     uint32_t low = 0, high = uring->n_slabs;
-    while (low < high) { /* first slab above the block */
+    while (low < high) { /* finds the first slab that begins above the block */
         uint32_t middle = low + (high - low) / 2;
         if (uring->slabs[middle].base > block->memory)
             high = middle;
@@ -293,7 +296,7 @@ static void uring_stage(struct zinf_aio_backend *engine, struct zinf_aio_block *
     io_uring_sqe_set_data(sqe, block);
 }
 
-/* What io_uring_enter may say without harm: entries stay in the ring for the next call. */
+/* Whether io_uring_enter can be called again after it: the entries are still in the ring. */
 static bool passing(int code)
 {
     return code == -EAGAIN || code == -EBUSY || code == -EINTR || code == -ETIME;
@@ -336,7 +339,7 @@ static struct zinf_aio_block *take_completions(struct io_uring *ring)
     {
         struct zinf_aio_block *block = io_uring_cqe_get_data(cqe);
         n++;
-        if (!block) /* liburing's own timeouts on kernels without extended arguments */
+        if (!block) /* a timeout, which liburing adds on older kernels */
             continue;
         block->result = cqe->res;
         block->next = done;

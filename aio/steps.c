@@ -14,12 +14,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define CHECK_BYTES (4u << 20) /* a request that compares pages */
-#define CHECKS 8               /* in flight */
+#define CHECK_BYTES (4u << 20) /* of one request that reads pages to compare them */
+#define CHECKS 8               /* such requests in flight */
 
 /* ---- the calls of the commit ---- */
 
-/* The store's files are locked since it was allocated. */
+/* Nothing of an earlier process is still being written: the store's files were locked when it was
+ * allocated. */
 static int fence(void *arg)
 {
     const struct zinf_steps *s = arg;
@@ -35,7 +36,7 @@ static int area_read(void *arg, uint64_t offset, void *memory, uint64_t bytes)
             continue;
         if (n < 0)
             return zinf_fail(-errno, "cannot read %s: %s", s->area->path, strerror(errno));
-        if (!n) /* beyond the end: never written */
+        if (!n) /* what lies beyond the end was never written */
             memset((char *)memory + done, 0, bytes - done);
         done = n ? done + (uint64_t)n : bytes;
     }
@@ -66,10 +67,10 @@ static int flush(void *arg)
 
 /* ---- comparing ---- */
 
-#define CHECK_BYTES (4u << 20) /* a request that compares pages */
-#define CHECKS 8               /* in flight */
+#define CHECK_BYTES (4u << 20) /* of one request that reads pages to compare them */
+#define CHECKS 8               /* such requests in flight */
 
-/* The next range of a bank, extent by extent. */
+/* A walk over a bank, extent by extent; extent and offset: of the range that is read next. */
 struct scan {
     struct zinf_store *store;
     struct zinf_aio_queue *queue;
@@ -103,7 +104,7 @@ static bool next_range(struct scan *scan, struct zinf_aio_request *request)
     return true;
 }
 
-/* The queue compares what it reads. */
+/* Reads all of a bank. The queue compares what it reads with the checksums. */
 static int scan_bank(struct scan *scan)
 {
     const char *message;
@@ -163,7 +164,7 @@ static int make_area(struct zinf_steps *s, const struct zinf_commit_options *opt
         code = zinf_commit_create(&s->commit, options);
     if (!code)
         code = zinf_folder_sync(s->store->paths[0].folder.path);
-    /* From here on the area says whether there are steps, and to lose it is to lose them. */
+    /* From here on the commit area says whether there are steps: without it they are lost. */
     return code ? code : zinf_store_mark_kept(s->store);
 }
 
@@ -176,12 +177,12 @@ static int recover(struct zinf_steps *s, const struct zinf_commit_options *optio
                       s->area->path, zinf_aio_file_bytes(s->area), zinf_commit_area_bytes(options));
     if (!code)
         code = zinf_commit_recover(&s->commit, options);
-    if (code == -ENOENT && s->area) { /* it died before its first step: all is new */
+    if (code == -ENOENT && s->area) { /* the process before died before its first step */
         code = zinf_store_zero(s->store);
         return code ? code : zinf_commit_create(&s->commit, options);
     }
     s->recovered = !code;
-    /* Where several ranks have steps, the sentence is all that says whose they are. */
+    /* Several ranks may have steps: the message names the folder, and so the rank. */
     const char *folder = s->store->paths[0].folder.path;
     if (code && !strstr(zinf_error(), folder))
         zinf_fail_in(code, "%s", folder);
@@ -194,7 +195,7 @@ struct zinf_commit_options steps_commit_options(struct zinf_steps *s)
     struct zinf_commit_options options = {
         .io = {fence, area_read, area_write, flush, check, s},
         .n_pieces = store->bank_bytes / ZINF_AIO_ALIGN,
-        /* The same bytes: nothing moves while a step is committed or recovered. */
+        /* The atomics as plain numbers: no transfer changes them during a commit or a recovery. */
         .sums = {(uint32_t *)store->sums, (uint32_t *)store->sums + store->bank_sums},
     };
     memcpy(options.uuid, store->id, sizeof options.uuid);

@@ -1,5 +1,5 @@
-/* steps_list: what run folders say about themselves, read without a lock, a flush or a write: it
- * may be asked while the run goes on. */
+/* steps_list: reads what run folders say about themselves without a lock, a flush or a write, so
+ * that it may be called while the run goes on. */
 #include "build-config.h"
 
 #include "aio/steps.h"
@@ -16,7 +16,7 @@
 
 #define MAX_AREA_BYTES (1ull << 36)
 
-/* A lock that can be taken is nobody's; it is given back at once. */
+/* Whether a process holds the folder's lock. One that can be taken here is given back at once. */
 static bool is_alive(const char *folder)
 {
     char *path = zinf_path_join(folder, "lock");
@@ -35,7 +35,7 @@ static bool is_this_boot(const uint8_t boot[16])
     return !memcmp(boot, now, sizeof now);
 }
 
-/* A commit area as it is on the drive: its owner writes past the page cache. */
+/* A commit area, read past the page cache, as its owner writes it. */
 struct area {
     const char *path;
     char *memory;
@@ -56,7 +56,7 @@ static int read_area(struct area *area)
         ssize_t n = pread(file->fd, area->memory + done, area->bytes - done, (off_t)done);
         if (n < 0 && errno != EINTR)
             code = zinf_fail(-errno, "cannot read %s: %s", area->path, strerror(errno));
-        if (!n) /* of the last block */
+        if (!n) /* the last block is not whole */
             memset(area->memory + done, 0, area->bytes - done);
         done = n ? done + (uint64_t)(n > 0 ? n : 0) : area->bytes;
     }
@@ -64,7 +64,7 @@ static int read_area(struct area *area)
     return code;
 }
 
-/* Tells a record whose manifest is whole. */
+/* Fills in what a record says, if its manifest is whole; else false. */
 static bool see_record(struct zinf_steps_info *info, const struct area *area,
                        const struct commit_record *record,
                        const struct zinf_commit_options *options)
@@ -85,8 +85,8 @@ static bool see_record(struct zinf_steps_info *info, const struct area *area,
     return true;
 }
 
-/* The newest record whose manifest is whole; an older one's may be that of the step after next,
- * which was never committed. */
+/* Sees the newest record whose manifest is whole. The manifest of an older record may have been
+ * overwritten already by a step that was never committed. */
 static int see_records(struct zinf_steps_info *info, const struct area *area,
                        const struct zinf_commit_options *options)
 {
@@ -102,7 +102,7 @@ static int see_records(struct zinf_steps_info *info, const struct area *area,
     bool whole = !codes[newest] && see_record(info, area, &records[newest], options);
     if (!whole && !codes[!newest])
         see_record(info, area, &records[!newest], options);
-    if (!whole && codes[1] == -ENOENT && codes[0]) /* not even the first was through */
+    if (!whole && codes[1] == -ENOENT && codes[0]) /* the first step was not committed */
         return 0;
     if (whole && codes[!newest] != -EBADMSG)
         return 0;
@@ -116,7 +116,7 @@ static int see_area(struct zinf_steps_info *info, const struct area *area,
     struct zinf_commit_options options = {.n_pieces = plan->bank_bytes / ZINF_AIO_ALIGN};
     memcpy(options.uuid, plan->store, sizeof options.uuid);
     const void *block = commit_header(area->memory);
-    if (block) { /* for its sizes; whose it is, is compared with the description */
+    if (block) { /* only its sizes are taken: the description says whose it is */
         memcpy(&header, block, sizeof header);
         options.layout = header.layout;
         options.payload_bytes = header.payload_bytes;
@@ -143,7 +143,7 @@ static int look_into(struct zinf_steps_info *info, const char *folder, char **me
     info->n_paths = plan.n_paths;
     info->store_bytes = plan.file_bytes;
     info->alive = is_alive(folder);
-    if (plan.path || plan.state != ZINF_STEPS_KEPT) /* nobody goes on from it, or not from here */
+    if (plan.path || plan.state != ZINF_STEPS_KEPT) /* it is over, or not the first path */
         return 0;
     char *path = zinf_path_join(folder, ZINF_COMMIT_FILE);
     struct area area = {.path = path};
@@ -163,7 +163,7 @@ static void see_folder(const char *folder, void (*see)(void *, const struct zinf
     int code = look_into(&info, folder, &memory);
     if (code)
         info.problem = problem = strdup(zinf_error());
-    if (code != -ENOENT || info.named) /* without a description: its space is being taken */
+    if (code != -ENOENT || info.named) /* without a description its owner is still taking space */
         see(arg, &info);
     free(problem);
     free(memory);

@@ -1,6 +1,6 @@
 /*
- * steps_verify: all that a run left, compared with its checksums, without knowing the model: a bank
- * is one range of the store, so one extent with two generations stands for all.
+ * steps_verify: compares all that a run has left with its checksums. It need not know the model: a
+ * bank is one range of the store, so one extent with two generations stands for all of them.
  */
 #include "build-config.h"
 
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The area says itself how long a payload may be and what it belongs to. */
+/* Takes the layout and the length of a payload from the commit area's header. */
 static int read_header(struct zinf_steps *s, struct zinf_commit_options *options)
 {
     struct commit_header header;
@@ -40,7 +40,7 @@ static void take(struct zinf_steps_verdict *v, const struct zinf_commit *c)
     memcpy(v->payload, payload, v->payload_bytes);
 }
 
-/* 0 unless something else than damage stood in the way. */
+/* Fills in the verdict. Damage is part of it; other errors are returned. */
 static int judge(struct zinf_steps_verdict *v, struct zinf_steps *s, bool repair)
 {
     struct zinf_commit_options options = steps_commit_options(s);

@@ -31,7 +31,7 @@ uint32_t zinf_page_sum(const void *page)
     return sum ? sum : 1; /* 0 means unknown */
 }
 
-/* Of the request's first page. */
+/* The checksum of the request's first page; those of its other pages follow. */
 static _Atomic uint32_t *sums_of(const struct zinf_aio_request *request)
 {
     const struct zinf_store *store = request->store;
@@ -40,7 +40,7 @@ static _Atomic uint32_t *sums_of(const struct zinf_aio_request *request)
            request->offset / PAGE;
 }
 
-/* Where the sums of each extent are; how many there are over all. */
+/* Decides where the checksums of each extent are, and how many there are in all. */
 static void place_sums(struct zinf_store *store)
 {
     store->bank_sums = zinf_align_up(store->bank_bytes / PAGE, SUMS_PER_PAGE);
@@ -60,13 +60,15 @@ static void place_sums(struct zinf_store *store)
     }
 }
 
-/* The sums of each bank, and those of the rest, end with a page of their own. */
+/* Checksums of the two banks and of the extents with one generation each begin on a page of their
+ * own, so that each of the three may take a page more. */
 uint64_t zinf_store_sums_bytes(uint64_t bytes)
 {
     return zinf_align_up(bytes / PAGE * sizeof(uint32_t), PAGE) + 3 * (uint64_t)PAGE;
 }
 
-/* A new store holds zeros; of what a dead process left nothing is known yet. */
+/* The checksums of a new store are those of zeros. If a dead process has left the store, they are
+ * unknown until its steps are recovered. */
 int zinf_store_sums_init(struct zinf_store *store)
 {
     place_sums(store);

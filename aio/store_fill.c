@@ -13,12 +13,12 @@
 
 #include "base/memory.h"
 
-#define FILL_BYTES (4u << 20)      /* one request of zeros */
-#define FILL_REQUESTS 16           /* in flight on all paths together */
-#define RESERVE_BYTES (1ull << 30) /* one call of fallocate, so that signals get through */
+#define FILL_BYTES (4u << 20)      /* of one request that writes zeros */
+#define FILL_REQUESTS 16           /* such requests in flight, on all paths together */
+#define RESERVE_BYTES (1ull << 30) /* of one call of fallocate: signals come in between */
 
 #ifndef FALLOC_FL_WRITE_ZEROES
-#define FALLOC_FL_WRITE_ZEROES 0x80 /* Linux 6.17: written extents without transferring zeros */
+#define FALLOC_FL_WRITE_ZEROES 0x80 /* since Linux 6.17: the drive zeroes its blocks itself */
 #endif
 
 /* Paths on one file system share what is free there. */
@@ -58,7 +58,7 @@ int zinf_store_reserve(const struct zinf_store_path *path)
 {
     char size[16], free_text[16];
     int code = in_chunks(path->file->fd, 0, path->bytes);
-    if (code == -EOPNOTSUPP) /* writing zeros will take the space */
+    if (code == -EOPNOTSUPP) /* the space is taken when zeros are written */
         code = ftruncate(path->file->fd, (off_t)path->bytes) ? -errno : 0;
     if (!code)
         return 0;
@@ -83,7 +83,7 @@ static int make_file(struct zinf_store_path *path)
     return zinf_store_reserve(path);
 }
 
-/* Progress of each path; a path that the drive itself zeroed starts at its end. */
+/* How far each path has been filled. One that the drive has zeroed itself starts at its end. */
 struct fill {
     struct zinf_store *store;
     struct zinf_aio_queue *queue;

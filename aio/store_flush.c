@@ -10,7 +10,8 @@
 
 #include <pthread.h>
 
-/* Path in the upper half, counted from 1, errno in the lower: one atomic tells both. */
+/* A failure as one atomic number: the path, counted from 1, in its upper half, errno in its lower
+ * half. */
 static uint64_t failure_of(int path, int code)
 {
     return (uint64_t)(path + 1) << 32 | (uint32_t)-code;
@@ -50,7 +51,7 @@ int zinf_store_flush(struct zinf_store *store)
         return zinf_fail(-EINVAL, "the store has no space yet: zinf_store_allocate comes first");
     for (int i = store->n_paths; i-- > 0;) {
         flushes[i] = (struct flush){.path = &store->paths[i]};
-        /* The first is this thread's; so is one that finds no thread. */
+        /* This thread flushes the first path, and those for which no thread can be started. */
         flushes[i].started =
             i && !pthread_create(&flushes[i].thread, NULL, flush_path, &flushes[i]);
         if (!flushes[i].started)
@@ -59,7 +60,7 @@ int zinf_store_flush(struct zinf_store *store)
     for (int i = 0; i < store->n_paths; i++) {
         if (flushes[i].started)
             pthread_join(flushes[i].thread, NULL);
-        /* The first failure stays. Relaxed: the value is all that there is to see. */
+        /* The first failure stays. Relaxed order is enough: no other memory goes with it. */
         if (flushes[i].code)
             atomic_compare_exchange_strong_explicit(&store->failure, &sound,
                                                     failure_of(i, flushes[i].code),

@@ -49,7 +49,7 @@ static int explain(int code, const char *parent)
 
 /* ---- adopting ---- */
 
-#define WAIT_MS 10000 /* what a killed process had under way is through long before */
+#define WAIT_MS 10000 /* the transfers of a killed process take much less */
 #define POLL_MS 20
 
 int zinf_lock_wait(int fd, const char *path)
@@ -78,13 +78,14 @@ static int adopt_locked(struct zinf_run_folder *folder, const char *parent, cons
     return code ? code : 1;
 }
 
-/* Whether the folder is run's. What cannot be read may be anybody's: it stays, and is named. */
+/* 1 if the folder is of this run, 0 if not, or -ENOTSUP. One that cannot be read may be of any run:
+ * it stays as it is, with a warning. */
 static int is_of_run(const char *path, const uint8_t run[16], struct zinf_steps_plan *plan)
 {
     int code = zinf_check_owner(path);
     if (!code)
         code = zinf_steps_plan_read(plan, path);
-    if (code == -ENOENT) /* taken, and not yet filled */
+    if (code == -ENOENT) /* its owner has not described it yet */
         return 0;
     if ((!code || code == -ENOTSUP) && memcmp(plan->run, run, sizeof plan->run))
         return 0;

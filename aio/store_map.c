@@ -37,8 +37,9 @@ static double share_out(struct zinf_store *store, uint32_t length)
     return longest;
 }
 
-/* The shortest pattern that is as good as the measurements are exact: equal drives differ by a few
- * per cent, and then the pattern has one stripe of each. */
+/* Chooses the shortest pattern that is as good as the best one, or within SLACK of the ideal: rates
+ * are not measured more exactly than that. Equal drives, whose rates differ by a few per cent, get
+ * one stripe each. */
 static void choose_pattern(struct zinf_store *store)
 {
     double sum = 0;
@@ -57,7 +58,7 @@ static void set_lengths(struct zinf_store *store)
     uint64_t stripes = (store->planned_bytes + store->stripe_bytes - 1) / store->stripe_bytes;
     for (int i = 0; i < store->n_paths; i++)
         store->paths[i].bytes = stripes_of_path(store, i, stripes) * store->stripe_bytes;
-    /* The last stripe need not be whole. */
+    /* The last stripe has only what is left of the bytes. */
     if (stripes)
         store->paths[store->pattern[(stripes - 1) % store->pattern_length]].bytes -=
             stripes * store->stripe_bytes - store->planned_bytes;

@@ -17,8 +17,8 @@
 
 /* ---- a new store ---- */
 
-/* Of those with two generations, which hold the steps. What has one lies behind these, is written
- * anew by every process, and may be more or less in the next one. */
+/* A hash of the extents with two generations, which hold the steps. Those with one generation lie
+ * behind them; each process writes them anew, and may have more or fewer of them. */
 static uint64_t number_of_extents(const struct zinf_store *store)
 {
     uint64_t sum = 0;
@@ -119,14 +119,15 @@ static int check_plan(struct zinf_store *store, const struct zinf_steps_plan *pl
                      store->paths[path].folder.path, plan->path, plan->n_paths);
 }
 
-/* A store that was never ready, or was about to be removed. */
+/* Removes a store that was never ready, or whose removal had begun. */
 static void drop_garbage(struct zinf_store *store)
 {
     for (int i = store->n_paths; i-- > 0;)
         zinf_run_folder_drop(&store->paths[i].folder);
 }
 
-/* What a description says of the extents, without what each of them is. */
+/* Adds extents by a description, which knows their bytes and not what each of them holds: one for
+ * all with two generations and one for the others. */
 static int add_found(struct zinf_store *store, const struct zinf_steps_plan *plan, uint64_t bytes)
 {
     zinf_extent extent;
@@ -139,7 +140,8 @@ static int add_found(struct zinf_store *store, const struct zinf_steps_plan *pla
     return code;
 }
 
-/* Taking a new folder reclaims others; who takes an old one does it here. */
+/* Removes folders of dead processes. Taking a new folder does that, too; this is for who takes an
+ * old one. */
 static void reclaim_others(const struct zinf_store *store, const char *parent)
 {
     int fd = store->as_found ? -1 : open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -162,7 +164,7 @@ int zinf_store_adopt(struct zinf_store *store, const struct zinf_store_options *
             zinf_run_folder_adopt(&store->paths[i].folder, options->paths[i], store->run, &plan);
         if (code < 0)
             return code;
-        store->outlives = store->outlives || code; /* a failure from here on leaves it as it was */
+        store->outlives = store->outlives || code; /* after a failure it stays on the drive */
         taken += code;
         missing = code ? missing : i;
         bytes += code ? plan.file_bytes : 0;
@@ -186,8 +188,9 @@ int zinf_store_adopt(struct zinf_store *store, const struct zinf_store_options *
                           : zinf_fail(-ENOENT, "no step was committed in this store");
 }
 
-/* To what this process needs behind the steps. A process that dies between the two leaves a file
- * that is longer than is said of it, which is no damage. */
+/* Makes the file long enough for what this process has behind the steps, and then says so in its
+ * description. A process that dies in between leaves a file that is longer than is said of it,
+ * which is no damage. */
 static int fit_file(const struct zinf_store_path *path, struct zinf_steps_plan *plan)
 {
     if (path->bytes <= plan->file_bytes)

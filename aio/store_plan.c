@@ -40,7 +40,7 @@ int zinf_check_owner(const char *path)
     return zinf_fail(-EPERM, "%s is not this user's alone, so what it holds is not believed", path);
 }
 
-/* A file of one copy is one of the first version. */
+/* A file with only one copy of the block is of the first version. */
 static int decode_plan(struct zinf_steps_plan *plan, const char *path, const char *text,
                        size_t bytes)
 {

@@ -15,11 +15,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define UNFINISHED ZINF_STEPS_FILE ".tmp." /* the other half of one that was being replaced */
+#define UNFINISHED ZINF_STEPS_FILE ".tmp." /* a description that is being written */
 
 /* ---- names ---- */
 
-/* zinf-<label>-<pid>-<n>, as made below; nothing else is ever touched. */
+/* Whether it is a name zinf-<label>-<pid>-<n>, as store_folder.c makes them. Nothing else is ever
+ * touched. */
 static bool is_run_folder(const char *name)
 {
     if (strncmp(name, "zinf-", 5))
@@ -32,7 +33,8 @@ static bool is_run_folder(const char *name)
            strspn(pid, "0123456789") == (size_t)(n - pid);
 }
 
-/* A label has no dot. */
+/* Whether a folder of this name outlives its process. A label has no dot, so that the first one is
+ * that of ".steps-". */
 bool zinf_run_folder_lasts(const char *name)
 {
     const char *dot = strchr(name, '.');
@@ -67,22 +69,22 @@ static void remove_unfinished(int folder_fd)
 
 int zinf_run_folder_remove(int parent_fd, const char *name, int folder_fd)
 {
-    /* The description, which says that all this may go, outlives what it describes. */
+    /* The description says that all of this may be removed: so it goes after what it describes. */
     static const char *const names[] = {ZINF_COMMIT_FILE, ZINF_STORE_FILE, ZINF_STEPS_FILE,
                                         ZINF_LOCK_FILE};
     remove_unfinished(folder_fd);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (unlinkat(folder_fd, names[i], 0) && errno != ENOENT)
             return -errno;
-    /* Without its lock an empty folder may be removed by anybody. */
+    /* Another process may have removed the folder, which is empty and has no lock now. */
     return unlinkat(parent_fd, name, AT_REMOVEDIR) && errno != ENOENT ? -errno : 0;
 }
 
-/* ---- what it is ---- */
+/* ---- what a folder is ---- */
 
 struct contents {
     bool steps, commit, data;
-    char stranger[256]; /* a name that no store gives; "": there is none */
+    char stranger[256]; /* the name of a file that is not of a store; "": there is none */
 };
 
 static int look_into(int folder_fd, struct contents *contents)
@@ -109,7 +111,7 @@ static int look_into(int folder_fd, struct contents *contents)
     return code;
 }
 
-/* The steps of a run, which can go on: that is how it should be, and no reason to warn. */
+/* Whether a run can go on from what the folder holds, which is no reason to warn. */
 static bool is_kept(const struct zinf_steps_plan *plan)
 {
     return plan->state == ZINF_STEPS_KEPT || (plan->path && plan->state != ZINF_STEPS_GOING);
@@ -133,7 +135,7 @@ static enum verdict judge(int folder_fd, const char *path, bool lasts)
     else if (!lasts && (contents.steps || contents.commit))
         zinf_fail(-EINVAL, "%s holds steps, which its name does not say", path);
     else if (!lasts || (!contents.steps && !contents.commit && !contents.data))
-        return ABANDONED; /* of a store with steps: its space was not even taken */
+        return ABANDONED; /* or a store with steps that has not taken its space */
     else if (!contents.steps)
         zinf_fail(-EBADMSG, "%s holds %s, but not whose it is", path,
                   contents.commit ? "a commit area" : "data");
@@ -169,7 +171,7 @@ static void say_kept(int folder_fd, const char *path)
              path, zinf_size_format(size, sizeof size, (uint64_t)info.st_blocks * 512));
 }
 
-/* The lock is held. */
+/* Removes the folder or says why it is kept. The caller holds its lock. */
 static void settle(int parent_fd, int folder_fd, const char *path, bool lasts)
 {
     switch (judge(folder_fd, path, lasts)) {
@@ -191,15 +193,15 @@ static void reclaim(int parent_fd, const char *parent, const char *name)
     struct stat info;
     char *path = zinf_path_join(parent, name);
     int folder_fd = !path || zinf_check_owner(path)
-                        ? -1 /* another user's: not ours to judge */
+                        ? -1 /* another user's */
                         : openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int lock_fd = folder_fd < 0 ? -1
                                 : openat(folder_fd, ZINF_LOCK_FILE,
                                          O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (folder_fd >= 0 && lock_fd < 0 && errno == ENOENT)
-        /* Nothing is there yet or any more: goes only if it is empty. */
+        /* Its owner has no lock there yet, or any more. It is removed only if it is empty. */
         unlinkat(parent_fd, name, AT_REMOVEDIR);
-    /* A lock without a name is of a folder that somebody else has just removed. */
+    /* A lock file without a link is of a folder that another process has just removed. */
     else if (lock_fd >= 0 && !flock(lock_fd, LOCK_EX | LOCK_NB) && !fstat(lock_fd, &info) &&
              info.st_nlink)
         settle(parent_fd, folder_fd, path, zinf_run_folder_lasts(name));

@@ -532,8 +532,9 @@ struct zinf_taker {
      * take returns. Not 0: no more pieces are made, and the builder fails with that code. */
     int (*take)(void *context, struct zinf_program *piece);
     void *context;
-    bool looks;            /* at operations alone: pieces are not scheduled */
-    enum zinf_order order; /* of each piece */
+    bool looks; /* at operations alone: pieces are not scheduled */
+    /* By what each piece is scheduled. The builder's: who takes pieces leaves it zero. */
+    enum zinf_order order;
     struct zinf_machine machine;
 };
 /* What is known of a program in pieces. */
@@ -612,7 +613,6 @@ int zinf_executor_run(struct zinf_executor *executor, const struct zinf_program 
 struct zinf_source {
     int (*make)(void *context, const struct zinf_taker *taker);
     void *context;
-    enum zinf_order order;
 };
 /* Runs a program in pieces and blocks until it has ended. The next piece is made while one runs. If
  * it cannot be made, the executor fails as after a failed operation. */

@@ -41,7 +41,7 @@ static int take(void *context, struct zinf_program *piece)
 static void *make_pieces(void *context)
 {
     struct maker *m = context;
-    const struct zinf_taker taker = {.take = take, .context = m, .order = m->source->order};
+    const struct zinf_taker taker = {.take = take, .context = m};
     const int code = m->source->make(m->source->context, &taker);
     pthread_mutex_lock(&m->lock);
     m->ended = true;

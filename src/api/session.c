@@ -143,17 +143,18 @@ static int add_usual(const struct zinf_session *s, struct zinf_config_settings *
     return code;
 }
 
-static int load_config(struct zinf_session *s, const struct zinf_config_context *context)
+int session_load_config(struct zinf_session *s, const struct zinf_config_context *context,
+                        struct zinf_config **out)
 {
     const char *path = s->job.config;
     if (!path || zinf_config_is_text(path))
-        return zinf_config_load(&s->config, path, context);
+        return zinf_config_load(out, path, context);
     int code = s->config_text ? 0
                               : zinf_file_read(path, ZINF_CONFIG_MOST_BYTES, &s->config_text,
                                                &s->config_bytes);
     if (code)
         return zinf_fail_in(code, "configuration");
-    return zinf_config_parse(&s->config, s->config_text, s->config_bytes, path, context);
+    return zinf_config_parse(out, s->config_text, s->config_bytes, path, context);
 }
 
 int session_config(struct zinf_session *s, bool quiet)
@@ -172,7 +173,7 @@ int session_config(struct zinf_session *s, bool quiet)
     zinf_config_destroy(s->config);
     s->config = NULL;
     int code = add_usual(s, &context.settings);
-    return code ? code : load_config(s, &context);
+    return code ? code : session_load_config(s, &context, &s->config);
 }
 
 static int get_ready(struct zinf_session *s)

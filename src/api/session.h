@@ -216,6 +216,9 @@ int session_begin(struct zinf_session *s);
 char *job_hub_find(const char *name);
 /* What a configuration needs to know of the options. */
 struct zinf_config_context session_context(const struct zinf_session *s);
+/* The configuration for a context. A file is read at the first call only, and its text kept. */
+int session_load_config(struct zinf_session *s, const struct zinf_config_context *context,
+                        struct zinf_config **out);
 /* Reads the configuration for the session's use. quiet: do not print its notes; a later call does.
  */
 int session_config(struct zinf_session *s, bool quiet);
@@ -405,9 +408,9 @@ bool job_ranks_is_first(const struct zinf_net *net);
  * that a launcher has started, which then logs it. what: for the message, for instance "texts are
  * made". */
 bool job_ranks_works_alone(const char *what);
-/* Whether several seats or ranks make texts together, since each has only a part of the tensors or
- * layers. */
-bool texts_are_shared(const struct zinf_session *session);
+/* Whether several seats or ranks make texts together, since each has only a part of the tensors,
+ * the layers or the sequences. */
+bool texts_are_shared(struct zinf_session *session);
 /* Decides how many devices this process drives and which: by options seats or devices, or
  * zinf.seats. By default all visible GPUs, divided among the processes of a host; or one host
  * device. Sets what a configuration needs to know of it. -EINVAL: the options are wrong. */

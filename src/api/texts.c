@@ -8,7 +8,6 @@
 #include "train/seats.h"
 
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
 struct texts {
@@ -245,32 +244,33 @@ static bool is_above_one(const struct zinf_session *s, const char *key)
 
 /* Whether the configuration has ranks share the model, if the ranks that were started and its own
  * zinf.seats are several. What is wrong with it is said by the load that the session makes. */
-static bool config_shares(const struct zinf_session *s)
+static bool config_shares(struct zinf_session *s)
 {
     static const struct zinf_config_setting one = {.key = "train_micro_batch_size_per_gpu",
                                                    .number = 1};
     struct zinf_config_context context = session_context(s);
     struct zinf_config *config;
     uint32_t rank, world = 1;
-    struct stat info;
-    const char *path = s->job.config;
-    if (!path || (!zinf_config_is_text(path) && (stat(path, &info) || !S_ISREG(info.st_mode))))
-        return false; /* a pipe can be read only once */
+    bool shares = false;
+    if (!s->job.config)
+        return false;
     if (zinf_net_launched_as(&rank, &world))
         context.world_size = world;
     context.quiet = context.no_training = context.no_steps = context.show = true;
     if (zinf_config_settings_add(&context.settings, &one) ||
-        zinf_config_load(&config, path, &context))
+        session_load_config(s, &context, &config))
         return false;
-    const bool shares = config->mesh[1] > 1 || config->mesh[2] > 1;
+    for (size_t axis = 1; axis < sizeof config->mesh / sizeof *config->mesh; axis++)
+        shares |= config->mesh[axis] > 1;
     zinf_config_destroy(config);
     return shares;
 }
 
-bool texts_are_shared(const struct zinf_session *s)
+bool texts_are_shared(struct zinf_session *s)
 {
     return s->job.seats > 1 || s->job.devices || is_above_one(s, "zinf.mesh.tensor") ||
-           is_above_one(s, "zinf.mesh.pipe") || config_shares(s);
+           is_above_one(s, "zinf.mesh.pipe") || is_above_one(s, "zinf.mesh.context") ||
+           config_shares(s);
 }
 
 /* ---- the door ---- */

@@ -65,7 +65,7 @@ texts falcon_h1
 
 # ---- axes that the configuration alone asks for ----
 
-for mesh in '"tensor": 2' '"pipe": 2'; do
+for mesh in '"tensor": 2' '"pipe": 2' '"context": 2'; do
     sed "s/}}/, \"mesh\": {$mesh}}}/" parts.json >mesh.json
     sed 's/"zinf": {/&"seats": 2, /' mesh.json >mesh_seats.json
     check "$mesh and one rank" run 0 "$zinf" generate --model llama.model --config mesh.json \

@@ -1,12 +1,15 @@
-/* agree: ranks that would meet in other orders are told so before a step. */
+/*
+ * agree: ranks that would meet in other orders are told so before a step. They take a variant of
+ * the plan that all of them have room for.
+ */
 #include "net/net.h"
-#include "tap.h"
 #include "train/trainer.h"
+#include "trainings.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-/* ---- two ranks ---- */
+/* ---- the order of exchanges ---- */
 
 struct rank {
     pthread_t thread;
@@ -71,9 +74,111 @@ static void test_other_axes(void)
     CHECK(agree_on(ZINF_TENSOR, "TTD", "TDD") == -EINVAL);
 }
 
+/* ---- the variant ---- */
+
+/* A seat of a process, whose host memory is just enough for the usual variant, or plenty. No CHECK
+ * in its thread. */
+struct seat {
+    pthread_t thread;
+    struct zinf_config *config;
+    struct zinf_net *net;
+    bool is_first, is_tight;
+    int code;
+    bool packs, has_room; /* of the variant that it took */
+};
+static const struct setting on_drive = {.extra = ", \"durability\": \"none\""};
+
+static bool has_room(const struct setup *s, const struct variant *variant)
+{
+    struct plan p;
+    const bool has = !plan_make(&p, s, variant);
+    if (has)
+        plan_fini(&p);
+    return has;
+}
+
+static void set_host(struct setup *s, uint64_t bytes)
+{
+    s->budget[ZINF_MEMORY_HOST] = s->fill_bytes = bytes;
+}
+
+static void leave_just_enough(struct setup *s, const struct variant *variant)
+{
+    uint64_t enough = (uint64_t)1 << 30, few = 0;
+    while (enough - few > 4096) {
+        const uint64_t middle = few + (enough - few) / 2;
+        set_host(s, middle);
+        if (has_room(s, variant))
+            enough = middle;
+        else
+            few = middle;
+    }
+    set_host(s, enough);
+}
+
+static void *take_variant(void *arg)
+{
+    struct seat *seat = arg;
+    struct zinf_trainer_options options = trainer_options(&on_drive, seat->config);
+    struct setup s;
+    options.init = true;
+    options.net = seat->net;
+    seat->code = setup_init(&s, &options, true);
+    if (!seat->code) {
+        struct variant variant = plan_usual(&s);
+        if (seat->is_tight)
+            leave_just_enough(&s, &variant);
+        if (seat->is_first)
+            variant.packs = PACK_ALL;
+        seat->code = agree_variant(&s, &variant);
+        seat->packs = variant.packs == PACK_ALL;
+        seat->has_room = has_room(&s, &variant);
+    }
+    setup_fini(&s);
+    zinf_net_close(seat->net);
+    return NULL;
+}
+
+/* Whether two seats take what the first one has found. */
+static bool take_the_first(bool second_is_tight)
+{
+    struct zinf_net *nets[2];
+    struct seat seats[2] = {{.is_first = true}, {.is_tight = second_is_tight}};
+    CHECKF(!zinf_net_seats_create(nets, 2, NULL), "%s", zinf_error());
+    for (int i = 0; i < 2; i++) {
+        seats[i].config = configure_of(&on_drive, 2);
+        seats[i].net = nets[i];
+        pthread_create(&seats[i].thread, NULL, take_variant, &seats[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(seats[i].thread, NULL);
+        CHECKF(!seats[i].code && seats[i].has_room, "seat %d: %d", i, seats[i].code);
+        zinf_config_destroy(seats[i].config);
+    }
+    CHECK(seats[0].packs == seats[1].packs);
+    return seats[0].packs;
+}
+
+static void test_a_variant_fits_all_seats(void)
+{
+    CHECK(take_the_first(false));
+    CHECK(!take_the_first(true));
+}
+
 int main(void)
 {
+    begin_trainings("agree", &(struct trainings){.shape = {.arch = "gpt2",
+                                                           .layers = 4,
+                                                           .hidden = 64,
+                                                           .heads = 4,
+                                                           .vocab = 500,
+                                                           .context = 64},
+                                                 .seq = 64,
+                                                 .batch = 2,
+                                                 .sub_group = 20000});
     TAP_RUN(test_one_order);
     TAP_RUN(test_other_axes);
+    TAP_RUN(test_a_variant_fits_all_seats);
+    remove_work();
     return tap_done();
 }

@@ -147,25 +147,24 @@ int run_batch_take(struct run_batch *b, struct zinf_dataset *data, uint64_t posi
     return zinf_dataset_fill(data, position, &window);
 }
 
-#define ROWS_AT_ONCE 1024
+static int add_to_sum(void *context, const int32_t *some, uint64_t n)
+{
+    XXH3_64bits_update(context, some, n * sizeof *some);
+    return 0;
+}
 
 int run_batch_sum_ids(struct run_batch *b, uint64_t *sum)
 {
-    int32_t some[ROWS_AT_ONCE];
-    int code = 0;
     if (!b->by_rows) {
-        *sum = XXH3_64bits(b->arrays[ZINF_INPUT_IDS], (size_t)b->most_seq * sizeof *some);
+        *sum = XXH3_64bits(b->arrays[ZINF_INPUT_IDS], (size_t)b->most_seq * sizeof(int32_t));
         return 0;
     }
+    const struct zinf_batch batch = run_batch_given(b);
     XXH3_state_t *state = XXH3_createState();
     if (!state)
         return zinf_fail(-ENOMEM, "no memory for a checksum");
     XXH3_64bits_reset(state);
-    for (int64_t first = 0; !code && first < b->most_seq; first += ROWS_AT_ONCE) {
-        const int64_t left = b->most_seq - first, n = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
-        code = read_rows(b, 0, first, n, some, NULL);
-        XXH3_64bits_update(state, some, (size_t)n * sizeof *some);
-    }
+    const int code = trainer_each_rows(&batch, ZINF_INPUT_IDS, 0, b->most_seq, add_to_sum, state);
     *sum = XXH3_64bits_digest(state);
     XXH3_freeState(state);
     return code;

@@ -83,16 +83,14 @@ static bool fits(const struct setup *s, const struct variant *variant)
 
 int agree_variant(const struct setup *s, struct variant *variant)
 {
-    const struct variant usual = plan_usual(s);
+    const struct variant found = *variant;
     int code = s->mesh.all ? zinf_net_broadcast(s->mesh.all, 0, variant, sizeof *variant) : 0;
-    if (code || setup_is_one_process(s) ||
-        (variant->packs == usual.packs && !variant->packs_ram && !variant->packs_fronts &&
-         !variant->packs_frozen && !variant->device_unpacks && !variant->codes))
+    if (code || !s->mesh.all)
         return code;
-    int64_t lacks_room = !fits(s, variant);
+    int64_t lacks_room = memcmp(variant, &found, sizeof found) && !fits(s, variant);
     code = zinf_net_max(s->mesh.all, &lacks_room, 1);
     if (lacks_room)
-        *variant = usual;
+        *variant = plan_usual(s);
     return code;
 }
 
@@ -162,45 +160,64 @@ static bool is_compared(const struct zinf_op *op, uint32_t axis)
     return op->lane == ZINF_LANE_NET && (op->axis == axis || axis == ZINF_DATA);
 }
 
-struct ordered {
-    uint32_t axis;
-    uint64_t sum;
+/* Hashes of exchanges in the order of their lane: along each axis, and among all ranks. */
+struct orders {
+    uint64_t sums[ZINF_AXES + 1];
 };
 
-/* Adds a hash of a program's exchanges along an axis, in the order of their lane. */
+static void add_op(const struct zinf_op *op, uint32_t axis, uint64_t *sum)
+{
+    const uint64_t numbers[] = {*sum, op->kind, (uint64_t)op->unit, op->bytes, op->axis};
+    if (is_compared(op, axis))
+        *sum = XXH3_64bits(numbers, sizeof numbers);
+    /* the ranks of a sequence have these in one order with their other exchanges */
+    if (op->kind == OP_HAND && axis == ZINF_CONTEXT)
+        *sum = stage_sum(op, *sum);
+    if (op->lane == ZINF_LANE_DEVICE && axis == ZINF_TENSOR &&
+        op->kind >= OP_STAGES) /* ranks that share tensors meet within stages */
+        *sum = stage_sum(op, *sum);
+}
+
 static int add_order(void *context, const struct zinf_program *program)
 {
-    struct ordered *o = context;
-    for (uint32_t i = 0; i < program->n_ops; i++) {
-        const struct zinf_op *op = &program->ops[i];
-        const uint64_t numbers[] = {o->sum, op->kind, (uint64_t)op->unit, op->bytes, op->axis};
-        if (is_compared(op, o->axis))
-            o->sum = XXH3_64bits(numbers, sizeof numbers);
-        /* the ranks of a sequence have these in one order with their other exchanges */
-        if (op->kind == OP_HAND && o->axis == ZINF_CONTEXT)
-            o->sum = stage_sum(op, o->sum);
-        if (op->lane == ZINF_LANE_DEVICE && o->axis == ZINF_TENSOR &&
-            op->kind >= OP_STAGES) /* ranks that share tensors meet within stages */
-            o->sum = stage_sum(op, o->sum);
-    }
+    struct orders *o = context;
+    for (uint32_t i = 0; i < program->n_ops; i++)
+        for (uint32_t axis = 0; axis <= ZINF_AXES; axis++)
+            add_op(&program->ops[i], axis, &o->sums[axis]);
     return 0;
 }
 
-static int compare_programs(const struct plan *p, struct zinf_net *net, uint32_t axis)
+/* One look at each program, since its pieces are made and put in order for it. */
+static int find_orders(const struct plan *p, struct orders *o)
 {
     const struct zinf_program *programs[] = {&p->gradients, &p->drain,  &p->wait, &p->speculate,
                                              &p->forward,   &p->logits, &p->sweep};
-    struct ordered order = {axis, (uint64_t)p->schedule};
     int code = 0;
-    for (size_t i = 0; net && !code && i < sizeof programs / sizeof *programs; i++) {
-        order.sum += i;
-        code = plan_each_piece(p, programs[i], add_order, &order);
+    for (uint32_t axis = 0; axis <= ZINF_AXES; axis++)
+        o->sums[axis] = (uint64_t)p->schedule;
+    for (size_t i = 0; !code && i < sizeof programs / sizeof *programs; i++) {
+        for (uint32_t axis = 0; axis <= ZINF_AXES; axis++)
+            o->sums[axis] += i;
+        code = plan_each_piece(p, programs[i], add_order, o);
     }
+    return code;
+}
+
+static int compare_orders(struct zinf_net *net, uint64_t sum)
+{
     const struct zinf_net_fact fact = {
         "order of transfers between ranks (hosts that differ in threads or memory: set "
         "zinf.threads, zinf.host_memory and zinf.device_memory)",
-        order.sum};
-    return net && !code ? zinf_net_compare(net, &fact, 1) : code;
+        sum};
+    return net ? zinf_net_compare(net, &fact, 1) : 0;
+}
+
+static bool has_others(const struct zinf_mesh *mesh)
+{
+    bool has = mesh->all != NULL;
+    for (uint32_t a = 0; a < ZINF_AXES; a++)
+        has |= mesh->at[a].net != NULL;
+    return has;
 }
 
 /* Ranks compare the order of their exchanges. Along TENSOR and CONTEXT only what they meet in must
@@ -208,8 +225,9 @@ static int compare_programs(const struct plan *p, struct zinf_net *net, uint32_t
 int agree_programs(struct zinf_trainer *t)
 {
     const struct zinf_mesh *mesh = &t->setup.mesh;
-    int code = 0;
+    struct orders orders = {{0}};
+    int code = has_others(mesh) ? find_orders(&t->plan, &orders) : 0;
     for (uint32_t a = 0; !code && a < ZINF_AXES; a++)
-        code = a == ZINF_PIPE ? 0 : compare_programs(&t->plan, mesh->at[a].net, a);
-    return code ? code : compare_programs(&t->plan, mesh->all, ZINF_AXES);
+        code = a == ZINF_PIPE ? 0 : compare_orders(mesh->at[a].net, orders.sums[a]);
+    return code ? code : compare_orders(mesh->all, orders.sums[ZINF_AXES]);
 }

@@ -33,8 +33,9 @@ int agree_rewards(struct zinf_trainer *t);
 /* With pipeline parallelism, clears s->durable (steps survive the end of the process) unless it is
  * set on all ranks. */
 int agree_durability(struct setup *s);
-/* Makes rank 0's variant that of all ranks, since each may know other speeds. If it packs something
- * and another process has no room for that, all take the usual variant. */
+/* Makes rank 0's variant that of all ranks, since each may know other speeds. If another rank, in
+ * this process or elsewhere, has no room for it, all take the usual variant. *variant: what this
+ * rank's search has found. */
 int agree_variant(const struct setup *s, struct variant *variant);
 /* Makes rank 0's rates those of all ranks, so that simulations give the same result; with pipeline
  * parallelism only among ranks that have the same stages. */

@@ -143,7 +143,18 @@ int64_t trainer_class_row(const struct zinf_trainer *t, const struct zinf_batch 
     return 0;
 }
 
-/* For each token, the number of its piece within its sample, from 1; 0: padding. */
+void trainer_number_pieces(struct piece_place *at, const int32_t *segments, int64_t row,
+                           int64_t end, int64_t piece, int32_t *to)
+{
+    for (int64_t k = row; k < end; k++) {
+        if (k && segments && segments[k] != segments[k - 1])
+            at->first = k;
+        at->number += (k - at->first) % piece == 0;
+        if (to)
+            to[k - row] = segments && !segments[k] ? 0 : at->number;
+    }
+}
+
 static void set_pieces(const struct zinf_trainer *t, uint32_t v, int32_t *to,
                        const struct zinf_batch *batch, int64_t samples)
 {
@@ -153,14 +164,9 @@ static void set_pieces(const struct zinf_trainer *t, uint32_t v, int32_t *to,
     const int64_t piece = t->setup.walk.graph->values[v].piece;
     memset(to, 0, (size_t)(stride * all) * sizeof *to);
     for (int64_t i = 0; i < samples; i++) {
-        const int32_t *own = segments ? segments + i * seq : NULL;
-        int32_t *rows = to + i / each * stride + i % each * seq, number = 0;
-        for (int64_t k = 0, first = 0; k < seq; k++) {
-            if (k && own && own[k] != own[k - 1])
-                first = k;
-            number += (k - first) % piece == 0;
-            rows[k] = own && !own[k] ? 0 : number;
-        }
+        struct piece_place at = {0};
+        trainer_number_pieces(&at, segments ? segments + i * seq : NULL, 0, seq, piece,
+                              to + i / each * stride + i % each * seq);
     }
 }
 
@@ -222,22 +228,44 @@ int trainer_read_rows(const struct zinf_batch *batch, enum zinf_input input, int
                             targets ? to : NULL);
 }
 
+int trainer_each_rows(const struct zinf_batch *batch, enum zinf_input input, int64_t sample,
+                      int64_t rows, int (*see)(void *context, const int32_t *some, uint64_t n),
+                      void *context)
+{
+    int32_t some[ROWS_AT_ONCE];
+    int code = 0;
+    for (int64_t first = 0; !code && first < rows; first += ROWS_AT_ONCE) {
+        const int64_t left = rows - first, n = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
+        code = trainer_read_rows(batch, input, sample, first, n, some);
+        if (!code)
+            code = see(context, some, (uint64_t)n);
+    }
+    return code;
+}
+
+struct checked {
+    const struct zinf_value *value;
+    uint64_t *count;
+};
+
+static int check_rows(void *context, const int32_t *some, uint64_t n)
+{
+    const struct checked *c = context;
+    const int code = check_ids(c->value, some, n);
+    for (uint64_t k = 0; !code && k < n; k++)
+        *c->count += some[k] >= 0;
+    return code;
+}
+
 /* Checks all numbers of an input of that kind, and counts those of 0 and more. */
 static int see_rows(const struct zinf_trainer *t, const struct zinf_batch *batch,
                     const struct zinf_value *value, int64_t samples, uint64_t *count)
 {
     const int64_t seq = (int64_t)trainer_given_per_sample(t, value);
-    int32_t some[ROWS_AT_ONCE];
+    struct checked c = {value, count};
     int code = 0;
-    for (int64_t i = 0; i < samples; i++)
-        for (int64_t first = 0; !code && first < seq; first += ROWS_AT_ONCE) {
-            const int64_t left = seq - first, n = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
-            code = trainer_read_rows(batch, value->input, i, first, n, some);
-            if (!code)
-                code = check_ids(value, some, (uint64_t)n);
-            for (int64_t k = 0; !code && k < n; k++)
-                *count += some[k] >= 0;
-        }
+    for (int64_t i = 0; !code && i < samples; i++)
+        code = trainer_each_rows(batch, value->input, i, seq, check_rows, &c);
     return code;
 }
 

@@ -198,61 +198,125 @@ static double share_with_drive(void *context, const struct zinf_op *op)
            (moves ? with->share : 1);
 }
 
-static int predict_range(struct zinf_trainer *t)
+/* What is predicted of a program by the present rates: with all choices equally likely, and as rows
+ * chose, with the drive's usual speed and those of the fastest and the slowest recent step. */
+enum { USUAL, FASTEST, SLOWEST, SPEEDS };
+struct foreseen {
+    const struct zinf_program *program;
+    struct zinf_prediction plain, chosen[SPEEDS];
+};
+/* Programs that calibrating asks about. Several questions are about the same ones, whose pieces are
+ * made anew for each look. */
+struct foresight {
+    struct foreseen of[5]; /* of a usual step, of the one that ran, and the one that waits */
+    uint32_t n;
+};
+
+static const struct foreseen *seen_of(const struct foresight *f, const struct zinf_program *program)
 {
-    enum { SIDES = 3 };
-    const struct zinf_program *programs[2];
+    const struct foreseen *of = f->of;
+    while (of->program != program)
+        of++;
+    return of;
+}
+
+static bool has_seen(const struct foresight *f, const struct zinf_program *program)
+{
+    bool has = false;
+    for (uint32_t i = 0; i < f->n; i++)
+        has |= f->of[i].program == program;
+    return has;
+}
+
+/* n: how many speeds of the drive are asked about. */
+static int foresee(struct zinf_trainer *t, struct foresight *f, const struct zinf_program *program,
+                   uint32_t n)
+{
+    const struct zinf_rates *r = &t->plan.rates;
     const struct zinf_machine machine = plan_machine(&t->plan);
-    const double shares[SIDES] = {t->plan.rates.drive_least, 1, t->plan.rates.drive_most};
-    const int n = plan_step_programs(&t->plan, programs);
-    struct zinf_predict_options options[SIDES];
-    struct zinf_prediction sums[SIDES] = {{0}};
-    struct with_drive with[SIDES];
-    int code = 0;
-    for (int side = 0; side < SIDES; side++) {
-        with[side] = (struct with_drive){t, shares[side]};
-        options[side] = (struct zinf_predict_options){
-            .machine = &machine, .share = share_with_drive, .context = &with[side]};
+    const double shares[SPEEDS] = {
+        [USUAL] = 1, [FASTEST] = r->drive_least, [SLOWEST] = r->drive_most};
+    struct zinf_predict_options options[SPEEDS];
+    struct with_drive with[SPEEDS];
+    if (has_seen(f, program))
+        return 0;
+    for (int i = 0; i < SPEEDS; i++) {
+        with[i] = (struct with_drive){t, shares[i]};
+        options[i] = (struct zinf_predict_options){
+            .machine = &machine, .share = share_with_drive, .context = &with[i]};
     }
-    for (int i = 0; shares[0] > 0 && !code && i < n; i++)
-        code = plan_predict_by(&t->plan, programs[i], options, SIDES, sums);
-    for (int i = 0; i < 2; i++)
-        t->range[i] = sums[1].seconds > 0 ? sums[2 * i].seconds / sums[1].seconds : 0;
-    return code;
+    struct foreseen *of = &f->of[f->n++];
+    *of = (struct foreseen){.program = program};
+    return plan_predict_also(&t->plan, program, &of->plain, options, n, of->chosen);
+}
+
+static int foresee_all(struct zinf_trainer *t, struct foresight *f)
+{
+    const uint32_t speeds = t->plan.rates.drive_least > 0 ? SPEEDS : 1;
+    const struct zinf_program *programs[2];
+    const int n = plan_step_programs(&t->plan, programs);
+    int code = 0;
+    for (int i = 0; !code && i < n; i++)
+        code = foresee(t, f, programs[i], speeds);
+    for (int i = 0; !code && i < t->n_ran; i++)
+        code = foresee(t, f, t->ran[i], 1);
+    return code ? code : foresee(t, f, &t->plan.wait, 0);
+}
+
+/* 0: only the usual speed is known. */
+static void set_range(struct zinf_trainer *t, const struct foresight *f)
+{
+    const struct zinf_program *programs[2];
+    const int n = plan_step_programs(&t->plan, programs);
+    double seconds[SPEEDS] = {0};
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < SPEEDS; k++)
+            seconds[k] += seen_of(f, programs[i])->chosen[k].seconds;
+    t->range[0] = seconds[USUAL] > 0 ? seconds[FASTEST] / seconds[USUAL] : 0;
+    t->range[1] = seconds[USUAL] > 0 ? seconds[SLOWEST] / seconds[USUAL] : 0;
 }
 
 /* Corrects the time that a step takes beyond its operations, with rates that the step has corrected
  * already. A simulated operation starts when the last one that it waits for ends, but lanes are
  * threads that have to wake. */
-static int correct_between(struct zinf_trainer *t, const struct zinf_lane_times *times)
+static void correct_between(struct zinf_trainer *t, const struct foresight *f,
+                            const struct zinf_lane_times *times)
 {
     const double weight = t->n_calibrated < 3 ? 1.0 / t->n_calibrated : WEIGHT;
     double seconds = 0;
-    const int code = predict_now(t, t->ran, t->n_ran, &seconds);
+    for (int i = 0; i < t->n_ran; i++)
+        seconds += seen_of(f, t->ran[i])->chosen[USUAL].seconds;
     const double most = seconds / 2; /* more has another cause */
     const double more = fmin(times->wall_seconds - seconds, most);
-    if (!code)
-        t->between_seconds += weight * (fmax(more, -most) - t->between_seconds);
-    return code;
+    t->between_seconds += weight * (fmax(more, -most) - t->between_seconds);
 }
 
-static int recost(struct zinf_trainer *t)
+static void set_predicted(struct zinf_trainer *t, const struct foresight *f)
+{
+    const struct zinf_program *programs[2];
+    const int n = plan_step_programs(&t->plan, programs);
+    t->plan.predicted_seconds = 0;
+    for (int i = 0; i < n; i++)
+        t->plan.predicted_seconds += seen_of(f, programs[i])->plain.seconds;
+    t->plan.predicted_rest = programs[0] == &t->plan.wait
+                                 ? t->plan.predicted_seconds
+                                 : seen_of(f, &t->plan.wait)->plain.seconds;
+}
+
+/* By the present rates. */
+static int predict_again(struct zinf_trainer *t, const struct zinf_lane_times *times)
 {
     struct zinf_program *all[] = {&t->plan.gradients, &t->plan.drain, &t->plan.wait,
                                   &t->plan.speculate};
+    struct foresight f = {.n = 0};
     for (int i = 0; i < 4; i++)
         plan_cost_again(&t->plan, all[i]);
-    const struct zinf_program *programs[2], *waiting = &t->plan.wait;
-    struct zinf_prediction step, rest = {0};
-    int code = plan_predict(&t->plan, programs, plan_step_programs(&t->plan, programs), &step);
-    if (programs[0] == waiting)
-        rest = step;
-    else if (!code)
-        code = plan_predict(&t->plan, &waiting, 1, &rest);
+    const int code = foresee_all(t, &f);
     if (code)
         return code;
-    t->plan.predicted_seconds = step.seconds;
-    t->plan.predicted_rest = rest.seconds;
+    set_predicted(t, &f);
+    correct_between(t, &f, times);
+    set_range(t, &f);
     return 0;
 }
 
@@ -276,11 +340,7 @@ int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *time
     t->n_calibrated++;
     code = agree_rates(t);
     if (!code)
-        code = recost(t);
-    if (!code)
-        code = correct_between(t, times);
-    if (!code)
-        code = predict_range(t);
+        code = predict_again(t, times);
     double drift = t->plan.predicted_seconds / t->plan.planned_seconds;
     bool known = t->range[0] > 0;
     double least = known ? t->range[0] : 1, most = known ? t->range[1] : 1;

@@ -12,18 +12,12 @@
 
 #include <stdlib.h>
 
-/* Where a row's piece begins, and the number of the piece before it. */
-struct piece_start {
-    int64_t first;
-    int32_t number;
-};
-
 struct chunk_rows {
     struct zinf_batch batch; /* its arrays, or where its rows come from, are borrowed */
     const float *class_weights;
     uint64_t samples;
     int64_t *class_rows;        /* [samples of a step] the row that has the sample's class */
-    struct piece_start *pieces; /* [inputs] the state at the first row of each chunk */
+    struct piece_place *pieces; /* [inputs] of the last row in front of each chunk */
     int64_t *holds;             /* [n_values] the chunk whose input is on the device; -1: none */
     struct chunk_sum *sums;     /* [n_values] */
     struct zinf_event *read[CHUNK_STAGINGS], *told[CHUNK_STAGINGS];
@@ -100,14 +94,6 @@ void trainer_release_chunks(struct zinf_trainer *t)
 
 /* ---- a batch ---- */
 
-/* Advances `at` by a row. */
-static void pass_row(struct piece_start *at, const int32_t *segments, int64_t row, int64_t piece)
-{
-    if (row && segments && segments[row] != segments[row - 1])
-        at->first = row;
-    at->number += (row - at->first) % piece == 0;
-}
-
 static const int32_t *segments_of(const struct zinf_trainer *t, uint64_t sample)
 {
     const int32_t *segments = t->chunks->batch.inputs[ZINF_INPUT_SEGMENTS];
@@ -120,11 +106,11 @@ static void find_pieces(struct zinf_trainer *t, int64_t piece)
 {
     const int64_t seq = t->compute.chunk.whole, each = t->compute.seq;
     for (uint64_t sample = 0; sample < t->chunks->samples; sample++) {
-        struct piece_start *of = t->chunks->pieces + sample * (uint64_t)t->setup.n_chunks, at = {0};
-        for (int64_t row = 0; row < seq; row++) {
-            if (row % each == 0)
-                of[row / each] = at;
-            pass_row(&at, segments_of(t, sample), row, piece);
+        struct piece_place *of = t->chunks->pieces + sample * (uint64_t)t->setup.n_chunks, at = {0};
+        for (int64_t row = 0; row < seq; row += each) {
+            of[row / each] = at;
+            trainer_number_pieces(&at, segments_of(t, sample), row,
+                                  row + each < seq ? row + each : seq, piece, NULL);
         }
     }
 }
@@ -172,17 +158,15 @@ static struct rows rows_of(const struct zinf_trainer *t, uint32_t v, int64_t mic
 static void fill_pieces(const struct zinf_trainer *t, int64_t piece, const struct rows *r,
                         int32_t *to)
 {
-    const int64_t each = t->compute.seq, row = (int64_t)r->row, end = row + (int64_t)r->given;
+    const int64_t row = (int64_t)r->row, chunk = row / t->compute.seq;
     const int32_t *segments = segments_of(t, r->sample);
-    struct piece_start at = {0};
     memset(to, 0, (r->all - r->front) * sizeof *to);
-    if (r->given)
-        at = t->chunks->pieces[r->sample * (uint64_t)t->setup.n_chunks + (uint64_t)(row / each)];
-    for (int64_t k = row / each * each; k < end; k++) {
-        pass_row(&at, segments, k, piece);
-        if (k >= row)
-            to[k - row] = segments && !segments[k] ? 0 : at.number;
-    }
+    if (!r->given) /* all of it is padding */
+        return;
+    struct piece_place at =
+        t->chunks->pieces[r->sample * (uint64_t)t->setup.n_chunks + (uint64_t)chunk];
+    trainer_number_pieces(&at, segments, chunk * t->compute.seq, row, piece, NULL);
+    trainer_number_pieces(&at, segments, row, row + (int64_t)r->given, piece, to);
 }
 
 /* An input of a sample's class. One chunk has the row of the class, and with it the label; the

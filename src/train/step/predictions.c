@@ -23,8 +23,7 @@ static int each_piece(const struct plan *p, const struct zinf_program *program, 
     if (!program->pieces)
         return see(context, program);
     struct look look = {p, see, context};
-    const struct zinf_taker taker = {
-        .take = take, .context = &look, .looks = looks, .order = program->pieces->order};
+    const struct zinf_taker taker = {.take = take, .context = &look, .looks = looks};
     return program_pieces(p, program, &taker);
 }
 
@@ -56,18 +55,26 @@ struct predicted {
     const struct zinf_predict_options *options;
     struct zinf_prediction *sums;
     uint32_t n;
+    const struct zinf_predict_options *plain; /* as plan_predict; NULL: that is known */
+    struct zinf_prediction *plain_sum;
 };
+
+static int predict_into(const struct zinf_program *piece,
+                        const struct zinf_predict_options *options, struct zinf_prediction *sum)
+{
+    struct zinf_prediction one;
+    const int code = zinf_program_predict(piece, options, &one);
+    if (!code)
+        prediction_add(sum, &one);
+    return code;
+}
 
 static int predict_piece(void *context, const struct zinf_program *piece)
 {
     const struct predicted *of = context;
-    int code = 0;
-    for (uint32_t i = 0; !code && i < of->n; i++) {
-        struct zinf_prediction one;
-        code = zinf_program_predict(piece, &of->options[i], &one);
-        if (!code)
-            prediction_add(&of->sums[i], &one);
-    }
+    int code = of->plain ? predict_into(piece, of->plain, of->plain_sum) : 0;
+    for (uint32_t i = 0; !code && i < of->n; i++)
+        code = predict_into(piece, &of->options[i], &of->sums[i]);
     return code;
 }
 
@@ -75,23 +82,24 @@ int plan_predict_by(const struct plan *p, const struct zinf_program *program,
                     const struct zinf_predict_options *options, uint32_t n,
                     struct zinf_prediction *sums)
 {
-    struct predicted of = {options, sums, n};
+    struct predicted of = {.options = options, .sums = sums, .n = n};
     return plan_each_piece(p, program, predict_piece, &of);
 }
 
 /* What was predicted of a program in pieces by the same seconds is known. */
-static int predict_one(const struct plan *p, const struct zinf_program *program,
-                       struct zinf_prediction *sum)
+int plan_predict_also(const struct plan *p, const struct zinf_program *program,
+                      struct zinf_prediction *sum, const struct zinf_predict_options *options,
+                      uint32_t n, struct zinf_prediction *sums)
 {
     const struct zinf_machine machine = plan_machine(p);
-    const struct zinf_predict_options options = {.machine = &machine};
+    const struct zinf_predict_options plain = {.machine = &machine};
     struct zinf_pieces *pieces = program->pieces;
+    const bool known = pieces && pieces->predicted;
     struct zinf_prediction one = {0};
-    int code = 0;
-    if (pieces && pieces->predicted)
+    struct predicted of = {options, sums, n, known ? NULL : &plain, &one};
+    if (known)
         one = pieces->prediction;
-    else
-        code = plan_predict_by(p, program, &options, 1, &one);
+    const int code = known && !n ? 0 : plan_each_piece(p, program, predict_piece, &of);
     if (pieces && !code) {
         pieces->predicted = true;
         pieces->prediction = one;
@@ -107,6 +115,6 @@ int plan_predict(const struct plan *p, const struct zinf_program *const *program
     int code = 0;
     *sum = (struct zinf_prediction){0};
     for (int i = 0; !code && i < n; i++)
-        code = predict_one(p, programs[i], sum);
+        code = plan_predict_also(p, programs[i], sum, NULL, 0, NULL);
     return code;
 }

@@ -306,6 +306,7 @@ int program_pieces(const struct plan *p, const struct zinf_program *program,
     struct zinf_taker in_order = *taker;
     struct plan plan = *p;
     plan.rates = p->order_rates;
+    in_order.order = program->pieces->order;
     in_order.machine = plan_machine(&plan);
     const int code = make(&plan, &again, (enum recipe)program->pieces->recipe, &in_order);
     zinf_program_fini(&again);

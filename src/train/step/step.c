@@ -177,8 +177,7 @@ static int run(struct zinf_trainer *t, const struct zinf_program *program)
     if (!program->pieces)
         return zinf_executor_run(t->executor, program);
     struct made made = {&t->plan, program};
-    const struct zinf_source source = {
-        .make = make_pieces, .context = &made, .order = program->pieces->order};
+    const struct zinf_source source = {.make = make_pieces, .context = &made};
     return zinf_executor_run_pieces(t->executor, &source);
 }
 

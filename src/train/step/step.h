@@ -30,8 +30,8 @@ int program_logits(struct plan *p);
 int program_fill(struct plan *p);
 int program_decode(struct plan *p);
 int program_decode_sources(struct plan *p);
-/* Makes a program in pieces, one that has `pieces`, once more for a taker, in the order of the
- * plan's order_rates; the taker's machine is not used. The plan is only read. */
+/* Makes a program in pieces, one that has `pieces`, once more for a taker, in the order that it was
+ * scheduled in by the plan's order_rates. The plan is only read. */
 int program_pieces(const struct plan *p, const struct zinf_program *program,
                    const struct zinf_taker *taker);
 
@@ -64,6 +64,10 @@ int plan_predict(const struct plan *p, const struct zinf_program *const *program
 int plan_predict_by(const struct plan *p, const struct zinf_program *program,
                     const struct zinf_predict_options *options, uint32_t n,
                     struct zinf_prediction *sums);
+/* Both in one look at a program: adds to *sum what plan_predict says, and to sums. */
+int plan_predict_also(const struct plan *p, const struct zinf_program *program,
+                      struct zinf_prediction *sum, const struct zinf_predict_options *options,
+                      uint32_t n, struct zinf_prediction *sums);
 void prediction_add(struct zinf_prediction *sum, const struct zinf_prediction *one);
 
 /* ---- what a trainer runs ---- */
@@ -96,6 +100,16 @@ void trainer_set_weights(float *to, const int32_t *labels, const float *class_we
                          uint64_t given, uint64_t all);
 /* Numbers of an input that a sample of the batch at hand has. */
 uint64_t trainer_given_per_sample(const struct zinf_trainer *t, const struct zinf_value *value);
+/* Where a model's attention goes by pieces of a document: where a row's piece begins, and its
+ * number within the sample, from 1. trainer_number_pieces goes through rows [row, end) of a sample,
+ * from the place of the row before them, and writes their numbers to `to`, 0 for padding. to NULL:
+ * it only finds the place of the last one. */
+struct piece_place {
+    int64_t first;
+    int32_t number;
+};
+void trainer_number_pieces(struct piece_place *at, const int32_t *segments, int64_t row,
+                           int64_t end, int64_t piece, int32_t *to);
 /* chunk_rows.c: what chunks of sequences read of the batch and tell of their losses. Taken once;
  * trainer_chunk_batch: the batch of the next programs, which borrow it, once trainer_set_batch has
  * checked it. */
@@ -127,6 +141,11 @@ int trainer_count_targets(const struct zinf_trainer *t, const struct zinf_batch 
 bool trainer_reads_rows(const struct zinf_batch *batch, enum zinf_input input);
 int trainer_read_rows(const struct zinf_batch *batch, enum zinf_input input, int64_t sample,
                       int64_t first, int64_t n, int32_t *to);
+/* Reads the first rows of a sample, some at a time, and shows them to see, whose first code that is
+ * not 0 ends it. */
+int trainer_each_rows(const struct zinf_batch *batch, enum zinf_input input, int64_t sample,
+                      int64_t rows, int (*see)(void *context, const int32_t *some, uint64_t n),
+                      void *context);
 /* losses.c. One of the loss arrays, [*n], for the first samples of a micro-batch. Borrowed. */
 const float *trainer_losses_of(const struct zinf_trainer *t, uint32_t value, int64_t micro,
                                int64_t samples, uint64_t *n);
