@@ -23,8 +23,9 @@ struct f16 {
     uint16_t bits;
 };
 
-/* A kernel as launch takes it. Only known<KERNEL>() makes one, so that every kernel that can be
- * launched is in the list of those that a device loads when it opens (launch.h). */
+/* A kernel in the form that launch() takes. Only known<KERNEL>() makes one, and it also enters the
+ * kernel into the list of those that a device loads when it is opened (launch.h). So every kernel
+ * that can be launched is in that list. */
 template <class Args> struct kernel_of {
     void (*function)(Args);
 };
@@ -54,8 +55,8 @@ template <auto WHICH> static auto known()
 
 #define DEVICE static __device__ __forceinline__
 #define KERNEL(threads) static __global__ void __launch_bounds__(threads, 1)
-/* The same where so many blocks on a multiprocessor are worth keeping to fewer registers; not on
- * sm_75, whose code needs more of them. */
+/* A kernel of which so many blocks are to fit a multiprocessor at once, so that the compiler keeps
+ * it to fewer registers. On sm_75 there is no such limit: its code needs more registers. */
 #if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 800
 #define KERNEL_BESIDE(threads, blocks) KERNEL(threads)
 #else
@@ -63,9 +64,9 @@ template <auto WHICH> static auto known()
 #endif
 #define UNROLL _Pragma("unroll")
 #define UNROLL_4 _Pragma("unroll 4")
-#define UNROLL_16 _Pragma("unroll 16") /* so many loads on their way */
-#define NO_UNROLL _Pragma("unroll 1")  /* where copies of a body would not fit the registers */
-/* The block's dynamic shared memory, 16-byte aligned. */
+#define UNROLL_16 _Pragma("unroll 16") /* for loops that start 16 loads before they use one */
+#define NO_UNROLL _Pragma("unroll 1")  /* where copies of the body would not fit the registers */
+/* The block's dynamic shared memory, aligned to 16 bytes. */
 #define SHARED_MEMORY(name) extern __shared__ __align__(16) unsigned char name[]
 
 DEVICE float to_float(float x)
@@ -80,7 +81,19 @@ DEVICE float to_float(f16 x)
 {
     return __half2float(__ushort_as_half(x.bits));
 }
-/* Rounded; a NaN becomes any NaN. */
+/* The two numbers of a word, the first in its lower half. The instructions stand here because the
+ * compiler keeps such bits as integers, and then moves each of them between kinds of registers. */
+DEVICE void numbers_of(uint32_t word, float &low, float &high, bf16)
+{
+    asm("shl.b32 %0, %1, 16;" : "=f"(low) : "r"(word));
+    asm("and.b32 %0, %1, 0xffff0000;" : "=f"(high) : "r"(word));
+}
+DEVICE void numbers_of(uint32_t word, float &low, float &high, f16)
+{
+    low = __half2float(__ushort_as_half((uint16_t)word));
+    high = __half2float(__ushort_as_half((uint16_t)(word >> 16)));
+}
+/* Rounds to the nearest number of 16 bits. A NaN stays a NaN, but not with certain bits. */
 DEVICE void from_number(bf16 &to, float x)
 {
     to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
@@ -89,7 +102,7 @@ DEVICE void from_number(f16 &to, float x)
 {
     to.bits = __half_as_ushort(__float2half_rn(x));
 }
-/* Two at once, by one instruction, the first in the lower half. */
+/* Rounds two numbers by one instruction. The first goes to the lower half of the word. */
 DEVICE uint32_t pair_of(float low, float high, bf16)
 {
     const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
@@ -104,8 +117,8 @@ DEVICE uint32_t pair_of(float low, float high, f16)
     memcpy(&word, &both, sizeof word);
     return word;
 }
-/* The same, but a NaN becomes the one that the CPU makes of the canonical one, so that parameters
- * have the same bits wherever they were updated; the GPU's own is 0x7fff. */
+/* Rounds as from_number does, but every NaN becomes the one that the CPU writes, so that parameters
+ * have the same bits wherever they were updated. The GPU's own NaN would be 0x7fff. */
 DEVICE void from_float(float &to, float x)
 {
     to = x;
@@ -122,18 +135,22 @@ DEVICE void from_float(f16 &to, float x)
 }
 DEVICE float shuffle_xor(float x, int lane_mask)
 {
-    return __shfl_xor_sync(0xffffffffu, x, lane_mask);
+    float y; /* by assembly for the reason given at numbers_of */
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;"
+                 : "=f"(y)
+                 : "f"(x), "r"(lane_mask));
+    return y;
 }
 DEVICE double shuffle_xor(double x, int lane_mask)
 {
     return __shfl_xor_sync(0xffffffffu, x, lane_mask);
 }
-/* That lane's. */
+/* The x of that lane. */
 DEVICE float shuffle_from(float x, uint32_t lane)
 {
     return __shfl_sync(0xffffffffu, x, (int)lane);
 }
-/* Rounded once and never fused with what is around them. */
+/* Each of these operations rounds once. The compiler does not fuse them with others. */
 DEVICE float fused(float a, float b, float c)
 {
     return __fmaf_rn(a, b, c);
@@ -170,8 +187,8 @@ DEVICE int count_bits(uint32_t x)
 {
     return __popc(x);
 }
-/* 2^x by the special unit alone: 2 units in the last place; 0 for -infinity, and for what would be
- * denormal. */
+/* 2^x by the special function unit, to 2 units in the last place. The result is 0 for -infinity and
+ * where it would be denormal. */
 DEVICE float exp2_near(float x)
 {
     float y;
@@ -179,7 +196,8 @@ DEVICE float exp2_near(float x)
     return y;
 }
 
-/* The same, in a register from here on: the compiler would work it out again in a loop's body. */
+/* Returns x and makes the compiler keep it in a register from here on. Otherwise it would compute x
+ * again in each turn of a loop. */
 DEVICE int kept(int x)
 {
     asm volatile("" : "+r"(x));
@@ -201,14 +219,14 @@ DEVICE const char *kept(const char *x)
     return x;
 }
 
-/* a or b, both of them made: where one is long, ?: becomes a branch. */
+/* a if first is true, else b. Both are computed; ?: becomes a branch where one of them is long. */
 DEVICE float either(bool first, float a, float b)
 {
     const uint32_t mask = -(uint32_t)first;
     return __uint_as_float((__float_as_uint(a) & mask) | (__float_as_uint(b) & ~mask));
 }
 
-/* 1 / x to 1 unit in the last place; 0 for infinity. */
+/* 1 / x by the special function unit, to 1 unit in the last place. The result is 0 for infinity. */
 DEVICE float reciprocal_near(float x)
 {
     float y;
@@ -216,14 +234,15 @@ DEVICE float reciprocal_near(float x)
     return y;
 }
 
-/* BYTES (4 or 16, and so aligned) from global to shared memory, which are there for this thread
- * after its wait_copies and for others after a barrier behind it; zeros if not wanted. */
+/* Copies BYTES, 4 or 16, from global to shared memory; both addresses are multiples of BYTES. The
+ * bytes are there for this thread after its wait_copies, and for others after a barrier behind
+ * that. If the bytes are not wanted, zeros are stored. */
 template <int BYTES> DEVICE void copy_async(void *to, const void *from, bool wanted)
 {
 #if __CUDA_ARCH__ >= 800
     uint32_t address = (uint32_t)__cvta_generic_to_shared(to);
     int count = wanted ? BYTES : 0;
-    if (BYTES == 16) /* past the first-level cache: nobody on this multiprocessor reads it again */
+    if (BYTES == 16) /* not kept in the first-level cache: no thread here reads them again */
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                      :
                      : "r"(address), "l"(from), "r"(count)
@@ -247,9 +266,9 @@ DEVICE void wait_copies()
 #endif
 }
 
-/* Shared memory beyond 48 KiB, static and dynamic together, has to be asked for, per kernel and
- * device; where that fails, the launch fails too and says so. check_ptxas.sh holds what a kernel
- * that also has dynamic memory takes statically to STATIC_SHARED. */
+/* A kernel that takes more than 48 KiB of shared memory, static and dynamic together, has to ask
+ * for it on each device; where that fails, the launch fails too and says so. check_ptxas.sh ends
+ * the build if a kernel takes more static shared memory than STATIC_SHARED. */
 enum { STATIC_SHARED = 8 * 1024 };
 template <class Args>
 static cudaError_t launch(kernel_of<Args> kernel, dim3 grid, dim3 block, size_t shared_bytes,
@@ -295,7 +314,7 @@ DEVICE void store_vector(float *to, const float (&from)[EACH])
         ((words4 *)(void *)to)[half] = raw;
     }
 }
-/* Two of them at 8 bytes. */
+/* Two floats by one access, at a multiple of 8 bytes. */
 struct alignas(8) words2 {
     uint32_t at[2];
 };
@@ -306,19 +325,14 @@ DEVICE void load_pair(float (&to)[2], const float *from)
 }
 template <class T> DEVICE void unpack(float (&to)[EACH], const words4 &from)
 {
-    UNROLL for (int k = 0; k < EACH; k++)
-    {
-        T x;
-        x.bits = (uint16_t)(from.at[k / 2] >> (16 * (k % 2)));
-        to[k] = to_float(x);
-    }
+    UNROLL for (int k = 0; k < EACH; k += 2) numbers_of(from.at[k / 2], to[k], to[k + 1], T());
 }
 template <class T> DEVICE void load_vector(float (&to)[EACH], const T *from)
 {
     const words4 raw = *(const words4 *)(const void *)from;
     unpack<T>(to, raw);
 }
-/* Two numbers rounded to 16 bits; a NaN becomes any NaN. */
+/* Two numbers rounded to 16 bits each, as from_number does. */
 template <class T> DEVICE uint32_t pack(float low, float high)
 {
     return pair_of(low, high, T());
@@ -333,7 +347,7 @@ template <class T> DEVICE void store_vector(T *to, const float (&from)[EACH])
 {
     *(words4 *)(void *)to = pack_each<T>(from);
 }
-/* The same, if it is wanted; x becomes what is stored. */
+/* Stores x if that is wanted. Either way x becomes what its stored form says. */
 DEVICE void store_rounded(float *to, float (&x)[EACH], bool wanted)
 {
     if (wanted)
@@ -347,8 +361,8 @@ template <class T> DEVICE void store_rounded(T *to, float (&x)[EACH], bool wante
     unpack<T>(x, raw);
 }
 
-/* count elements (at most 8) into to, zeros behind them; vector says that the address is aligned
- * to 16 bytes. */
+/* Loads count elements, at most 8; zeros take the place of those that are missing. vector says that
+ * the address is a multiple of 16 bytes. */
 template <class T>
 DEVICE void load_each(float (&to)[EACH], const T *from, int64_t count, bool vector)
 {
@@ -368,7 +382,7 @@ DEVICE void store_each(T *to, const float (&from)[EACH], int64_t count, bool vec
     UNROLL for (int k = 0; k < EACH; k++) if (k < count) from_float(to[k], from[k]);
 }
 
-/* The same for parameters, whose NaN are those of from_float. */
+/* Stores parameters: as store_each does, but always with the NaN of from_float. */
 template <class T>
 DEVICE void store_params(T *to, const float (&from)[EACH], int64_t count, bool vector)
 {
@@ -400,7 +414,7 @@ DEVICE float warp_max(float x)
 
 /* ---- for launchers ---- */
 
-/* Does something with the type T that a dtype stands for. */
+/* Runs a statement with T as the type that a dtype stands for. */
 #define BY_DTYPE(dtype, ...)                                                                       \
     do {                                                                                           \
         if ((dtype) == ZINF_DTYPE_F32) {                                                           \

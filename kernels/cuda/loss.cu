@@ -1,10 +1,12 @@
 /*
- * loss: softmax cross-entropy over tiles of the vocabulary, a block a row, of no more warps than
- * a tile's columns keep busy. A tile is read once: each thread keeps the largest of its columns so
- * far and the sum of exp(column - largest), which it scales when a larger column comes. Only
- * max_z_loss reads the tile again, to find where the largest is.
+ * loss: softmax cross-entropy over tiles of the vocabulary. A block has one row, with no more warps
+ * than the tile's columns keep busy; where rows are short, two rows share a warp. A tile is read
+ * once: each thread keeps the largest of its columns so far and the sum of exp(column - largest),
+ * and scales the sum when a larger column comes. Only max_z_loss reads the tile a second time, to
+ * find where the largest logit is.
  *
- * Exponentials are the special unit's, exp(x) = 2^(x log2(e)), to 2.4e-7 + 7e-8 |x| of the result.
+ * Exponentials are made by the special function unit as exp(x) = 2^(x log2(e)). Their relative
+ * error is at most 2.4e-7 + 7e-8 |x|.
  */
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/softcap.cuh"
@@ -14,12 +16,17 @@ enum { LOSS_THREADS = 256, LOSS_WARPS = LOSS_THREADS / 32 };
 struct loss_args {
     struct zinf_cross_entropy z;
     float inverse_cap;
-    int cols, threads; /* of a row's tile and of its block */
-    int whole;         /* columns that are taken 8 at a time */
+    int cols, threads; /* columns of the tile, threads of a block */
+    int whole;         /* so many columns are taken 8 at a time */
 };
 
-/* A tile of so many columns takes so many of a row's threads: few enough that what they do once is
- * little beside the columns of each, 32 or more. */
+/* Two rows of up to so many columns share a warp where their sums are made. A warp that has only
+ * one spends half of its instructions on what a row needs once. A block has few threads, so that
+ * a thousand rows are work for all multiprocessors. */
+enum { SHORT_COLUMNS = 2 * 32 * EACH, SHORT_THREADS = 64, SHORT_ROWS = SHORT_THREADS / 16 };
+
+/* How many threads a row has: so few that each has at least 32 columns where the tile has so many,
+ * beside which the work that a thread does once is little. */
 static int loss_threads(const struct zinf_cross_entropy *z)
 {
     const int64_t columns = 4 * 32 * EACH, warps = (z->cols + columns - 1) / columns;
@@ -34,7 +41,7 @@ static loss_args loss_args_of(const struct zinf_cross_entropy *z)
     return args;
 }
 
-/* What the loss looks at, and its derivative by the logit. */
+/* The logit behind the cap, if there is one, and the derivative of that by the logit. */
 template <bool CAPPED> DEVICE float seen(const loss_args &a, float logit, float &slope)
 {
     slope = 1.0f;
@@ -61,11 +68,11 @@ DEVICE float exp_near(float x)
     return exp2_near(x * PER_NATURAL);
 }
 
-/* Of columns x: top is the largest of them and LEAST, sum that of exp(x - top), total with
- * smoothing that of x. Beginning with LEAST rather than -infinity, top is finite, so that a logit
- * of -infinity adds 0 and not the NaN of -infinity less itself. Of capped logits x is the hyperbolic
- * tangent, and so is total; top is kept times log2(e) and the cap, so that 2^(cap x - top) is a
- * fused operation and that of the special unit. */
+/* Sums over columns x: top is the largest of them, or LEAST if that is larger; sum is that of
+ * exp(x - top); total, which smoothing needs, is that of x. Because top begins with LEAST and not
+ * with -infinity, it is finite, so that a logit of -infinity adds 0, and not the NaN that -infinity
+ * less -infinity would be. Of capped logits x is the hyperbolic tangent. Their top is kept times
+ * the cap and log2(e), so that 2^(cap x - top) takes one fused operation and the special unit. */
 struct loss_sums {
     float top, sum, total;
 };
@@ -95,7 +102,7 @@ DEVICE void add_columns(const loss_args &a, loss_sums &s, float (&x)[N])
     s.top = top;
 }
 
-/* Of all lanes, in each of them. */
+/* Joins the sums of a warp's lanes. Each lane gets the result. */
 template <bool CAPPED> DEVICE void join_lanes(const loss_args &a, loss_sums &s)
 {
     float top = s.top;
@@ -106,7 +113,24 @@ template <bool CAPPED> DEVICE void join_lanes(const loss_args &a, loss_sums &s)
     s.top = top;
 }
 
-/* Of all warps, in thread 0. */
+/* Joins the sums of half a warp, whose lanes have those of two lanes of a whole one. These are
+ * added up first, as a whole warp's first shuffle would do, so that the bits are the same. */
+template <bool CAPPED>
+DEVICE void join_half(const loss_args &a, loss_sums &s, const loss_sums &other)
+{
+    float top = fmaxf(s.top, other.top);
+    UNROLL for (int mask = 8; mask; mask /= 2) top = fmaxf(top, shuffle_xor(top, mask));
+    s.sum = product(s.sum, power_of<CAPPED>(s.top - top)) +
+            product(other.sum, power_of<CAPPED>(other.top - top));
+    UNROLL for (int mask = 8; mask; mask /= 2) s.sum += shuffle_xor(s.sum, mask);
+    if (a.z.smoothing != 0.0f) {
+        s.total += other.total;
+        UNROLL for (int mask = 8; mask; mask /= 2) s.total += shuffle_xor(s.total, mask);
+    }
+    s.top = top;
+}
+
+/* Joins the sums of a block's warps. Only thread 0 gets the result. */
 template <bool CAPPED> DEVICE void join_warps(const loss_args &a, loss_sums &s, loss_sums *shared)
 {
     if (threadIdx.x % 32 == 0)
@@ -125,26 +149,27 @@ template <bool CAPPED> DEVICE void join_warps(const loss_args &a, loss_sums &s, 
     s = {top, sum, total};
 }
 
-/* Of a tile's row: 8 columns at a time, those behind them one by one. */
-template <bool CAPPED> DEVICE loss_sums row_sums(const loss_args &a, const float *logits)
+/* The sums of a thread's columns, where a row has so many threads. A thread takes 8 columns at a
+ * time, and then the columns behind the last 8 one by one. */
+template <bool CAPPED>
+DEVICE loss_sums thread_sums(const loss_args &a, const float *logits, int thread, int threads)
 {
     loss_sums s = {LEAST, 0.0f, 0.0f};
     float x[EACH], one[1];
-    for (int c = threadIdx.x * EACH; c < a.whole; c += a.threads * EACH) {
+    for (int c = thread * EACH; c < a.whole; c += threads * EACH) {
         load_vector(x, logits + c);
         add_columns<CAPPED>(a, s, x);
     }
-    NO_UNROLL for (int c = a.whole + threadIdx.x; c < a.cols; c += a.threads)
+    NO_UNROLL for (int c = a.whole + thread; c < a.cols; c += threads)
     {
         one[0] = logits[c];
         add_columns<CAPPED>(a, s, one);
     }
-    join_lanes<CAPPED>(a, s);
     return s;
 }
 
-/* Sums of capped logits in the units that they have elsewhere. Rounding changes the largest a
- * little; the sum is scaled by as much, so that sum * exp(top) stays. */
+/* Sums of capped logits in natural units, as those of other logits are. Rounding changes the
+ * largest a little, so the sum is scaled against that: sum * exp(top) stays what it was. */
 DEVICE loss_sums natural(const loss_args &a, const loss_sums &s)
 {
     const float top = s.top * PER_BINARY;
@@ -164,21 +189,11 @@ DEVICE int32_t largest_at(const loss_args &a, const float *logits, float *shared
     return (int32_t)-block_reduce(before, false, shared, a.threads / 32);
 }
 
-template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
+/* Adds a tile's sums of row i to those of the tiles before it. at: the tile's largest logit. */
+template <bool CAPPED>
+DEVICE void update_row(const loss_args &a, int64_t i, loss_sums s, const float *logits, int32_t at)
 {
-    __shared__ loss_sums shared[LOSS_WARPS];
-    __shared__ float tops[LOSS_WARPS];
-    const int64_t i = blockIdx.x;
-    const float *logits = a.z.logits + i * a.z.ld;
     float slope;
-    if (a.z.targets[i] < 0)
-        return;
-    loss_sums s = row_sums<CAPPED>(a, logits);
-    if (a.threads > 32)
-        join_warps<CAPPED>(a, s, shared);
-    const int32_t at = a.z.max_z_loss != 0.0f ? largest_at(a, logits, tops) : 0;
-    if (threadIdx.x)
-        return;
     if (CAPPED)
         s = natural(a, s);
     if (a.z.smoothing != 0.0f)
@@ -191,6 +206,38 @@ template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
         a.z.target_logit[i] = seen<CAPPED>(a, logits[target], slope);
     a.z.sum[i] = a.z.sum[i] * exp_near(before - after) + s.sum * exp_near(s.top - after);
     a.z.max[i] = after;
+}
+
+template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
+{
+    __shared__ loss_sums shared[LOSS_WARPS];
+    __shared__ float tops[LOSS_WARPS];
+    const int64_t i = blockIdx.x;
+    const float *logits = a.z.logits + i * a.z.ld;
+    if (a.z.targets[i] < 0)
+        return;
+    loss_sums s = thread_sums<CAPPED>(a, logits, threadIdx.x, a.threads);
+    join_lanes<CAPPED>(a, s);
+    if (a.threads > 32)
+        join_warps<CAPPED>(a, s, shared);
+    const int32_t at = a.z.max_z_loss != 0.0f ? largest_at(a, logits, tops) : 0;
+    if (threadIdx.x == 0)
+        update_row<CAPPED>(a, i, s, logits, at);
+}
+
+/* The kernel for short rows: each half of a warp has one. It does not serve max_z_loss. Lanes
+ * without a row, or with one whose target is ignored, add up row 0 and drop the result. */
+template <bool CAPPED> KERNEL(SHORT_THREADS) loss_update_short_kernel(loss_args a)
+{
+    const int64_t i = (int64_t)blockIdx.x * SHORT_ROWS + threadIdx.x / 16;
+    const int lane = threadIdx.x % 16;
+    const bool there = i < a.z.rows && a.z.targets[i] >= 0;
+    const float *logits = a.z.logits + (there ? i * a.z.ld : 0);
+    loss_sums s = thread_sums<CAPPED>(a, logits, lane, 32);
+    const loss_sums other = thread_sums<CAPPED>(a, logits, lane + 16, 32);
+    join_half<CAPPED>(a, s, other);
+    if (there && lane == 0)
+        update_row<CAPPED>(a, i, s, logits, 0);
 }
 
 KERNEL(LOSS_THREADS) loss_finish_kernel(loss_args a)
@@ -210,8 +257,8 @@ KERNEL(LOSS_THREADS) loss_finish_kernel(loss_args a)
     a.z.loss[i] = a.z.targets[i] < 0 ? 0.0f : loss;
 }
 
-/* As in the host's: what multiplies exp(logit - max), and what is taken off, at the target, of each
- * and at the largest. */
+/* The parts of a row's gradients, as in the host's: the factor of exp(logit - max), and what is
+ * taken off at the target, at each column and at the largest logit. */
 struct loss_slopes {
     float probability, target, each, largest;
 };
@@ -232,8 +279,8 @@ DEVICE loss_slopes loss_slopes_of(const loss_args &a, int64_t i)
     return s;
 }
 
-/* What a row's gradients are made of; columns are the tile's, of which the target and the largest
- * may be none. */
+/* What a row's gradients are made of. target and largest count from the tile's first column; they
+ * are outside of the tile if it does not have them. */
 struct loss_row {
     loss_slopes slopes;
     float max;
@@ -248,7 +295,7 @@ DEVICE loss_row loss_row_of(const loss_args &a, int64_t i)
     return row;
 }
 
-/* Logits from column c on become their gradients. */
+/* Turns the logits x, the first of which is column c, into their gradients. */
 template <bool CAPPED, int N>
 DEVICE void slopes_at(const loss_args &a, const loss_row &row, int c, float (&x)[N])
 {
@@ -264,7 +311,7 @@ DEVICE void slopes_at(const loss_args &a, const loss_row &row, int c, float (&x)
         UNROLL for (int k = 0; k < N; k++) x[k] *= slope[k];
 }
 
-/* Gradients of a row whose target is ignored are 0. */
+/* A row whose target is ignored has gradients of 0. */
 template <class T> DEVICE void clear_row(const loss_args &a, T *gradients)
 {
     const float zeros[EACH] = {};
@@ -274,8 +321,8 @@ template <class T> DEVICE void clear_row(const loss_args &a, T *gradients)
         from_float(gradients[c], 0.0f);
 }
 
-/* Gradients in 16 bits take the front of their row: what a turn writes, all threads have read in
- * this turn or an earlier one. */
+/* Gradients of 16 bits take the front half of their row. What a turn of the loop overwrites, all
+ * threads have read in this turn or an earlier one; the barrier holds writers back till then. */
 template <class T, bool CAPPED> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_args a)
 {
     const int64_t i = blockIdx.x;
@@ -349,11 +396,21 @@ cudaError_t launch_loss_start(cudaStream_t stream, const struct zinf_cross_entro
                   loss_args_of(z));
 }
 
+template <bool CAPPED>
+static cudaError_t loss_update_typed(cudaStream_t stream, const struct zinf_cross_entropy *z)
+{
+    if (z->cols <= SHORT_COLUMNS && z->max_z_loss == 0.0f)
+        return launch(known<loss_update_short_kernel<CAPPED>>(),
+                      dim3(blocks_for((uint64_t)z->rows, SHORT_ROWS)), dim3(SHORT_THREADS), 0,
+                      stream, loss_args_of(z));
+    return launch(known<loss_update_kernel<CAPPED>>(), dim3((unsigned)z->rows),
+                  dim3((unsigned)loss_threads(z)), 0, stream, loss_args_of(z));
+}
+
 cudaError_t launch_loss_update(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
-    return launch(
-        z->softcap != 0.0f ? known<loss_update_kernel<true>>() : known<loss_update_kernel<false>>(),
-        dim3((unsigned)z->rows), dim3((unsigned)loss_threads(z)), 0, stream, loss_args_of(z));
+    return z->softcap != 0.0f ? loss_update_typed<true>(stream, z)
+                              : loss_update_typed<false>(stream, z);
 }
 
 cudaError_t launch_loss_finish(cudaStream_t stream, const struct zinf_cross_entropy *z)

@@ -1,12 +1,14 @@
 /*
- * norm: LayerNorm and RMSNorm, a warp a row; the heads of a wider row are rows here. A row is read
- * again from the first-level cache for each pass: mean, centred squares, result; one pass for the
- * variance would lose it when the mean is large. Where norm_gradient.cu does not serve, dw and db
- * are column sums (columns.cu), taken before dx may overwrite dy.
+ * norm: LayerNorm and RMSNorm for rows of any size and alignment, which norm_rows.cu and
+ * norm_gradient.cu do not serve. Each row is the work of one warp; if a row of the matrix holds
+ * several heads, each head is a row here. A warp reads its row three times, for the mean, for the
+ * squared distances from it and for the result; the second and third time the row comes from the
+ * first-level cache. One pass for both statistics would lose the variance where the mean is large.
+ * dw and db are sums of columns (columns.cu), which are made before dx may overwrite dy.
  */
 #include "kernels/cuda/rows.cuh"
 
-enum { ROWS = 8 }; /* warps of a block */
+enum { ROWS = 8 }; /* warps of a block, each with a row */
 
 template <class T> struct norm_args {
     const T *x, *w, *b, *dy;
@@ -23,7 +25,7 @@ DEVICE int64_t norm_row()
     return (int64_t)blockIdx.x * ROWS + threadIdx.y;
 }
 
-/* Sum over a row of (x - mean) or its square. */
+/* The sum over a row of x - mean, or of its square. */
 template <class T>
 DEVICE float row_sum(const norm_args<T> &a, const T *x, float mean, bool squares)
 {
@@ -40,7 +42,7 @@ DEVICE float row_sum(const norm_args<T> &a, const T *x, float mean, bool squares
     return warp_sum(sum);
 }
 
-/* 8 weights from column c on. */
+/* w_add + w of 8 columns from column c on. */
 template <class T> DEVICE void load_weights(const norm_args<T> &a, int64_t c, float (&w)[EACH])
 {
     UNROLL for (int k = 0; k < EACH; k++)
@@ -55,12 +57,12 @@ template <class T> DEVICE void load_weights(const norm_args<T> &a, int64_t c, fl
 template <class T> KERNEL(32 * ROWS) norm_forward_kernel(norm_args<T> a)
 {
     int64_t row = norm_row();
-    if (row >= a.rows) /* a whole warp at once */
+    if (row >= a.rows) /* true for all lanes of a warp or for none */
         return;
     const int64_t at = row_at(a.split, row);
     const T *x = a.x + at;
     float mean = a.centred ? row_sum(a, x, 0.0f, false) / (float)a.cols : 0.0f;
-    if (a.centred) /* a second look takes the rounding of a long sum out */
+    if (a.centred) /* the mean of what is left corrects the rounding of a long sum */
         mean += row_sum(a, x, mean, false) / (float)a.cols;
     float rstd = 1.0f / sqrtf(row_sum(a, x, mean, true) / (float)a.cols + a.eps);
     if (threadIdx.x == 0) {
@@ -80,7 +82,7 @@ template <class T> KERNEL(32 * ROWS) norm_forward_kernel(norm_args<T> a)
     }
 }
 
-/* normal = (x - mean) rstd and g = dy w of 8 columns; both 0 beyond the last. */
+/* normal = (x - mean) rstd and g = dy w of 8 columns. Both are 0 behind the last column. */
 template <class T>
 DEVICE void gradient_chunk(const norm_args<T> &a, int64_t at, int64_t c, float mean, float rstd,
                            float (&normal)[EACH], float (&g)[EACH])
@@ -96,7 +98,8 @@ DEVICE void gradient_chunk(const norm_args<T> &a, int64_t at, int64_t c, float m
     }
 }
 
-/* dx (+)= rstd (g - mean(g) - normal mean(g normal)); RMSNorm has no mean(g). */
+/* dx = rstd (g - mean(g) - normal mean(g normal)), or this is added to dx. RMSNorm has no mean(g).
+ */
 template <class T> KERNEL(32 * ROWS) norm_dx_kernel(norm_args<T> a)
 {
     int64_t row = norm_row();

@@ -74,15 +74,15 @@ DEVICE void one_row(const gradient_args<T> &a, gradient_columns<PIECES> &s, int6
     const int64_t at = row_at(a.split, row);
     const float mean = a.centred && there ? a.mean[row] : 0.0f, rstd = there ? a.rstd[row] : 0.0f;
     float sum_g = 0.0f, sum_gx = 0.0f;
-    UNROLL for (int i = 0; i < PIECES; i++)
-        if (there && team_column<LANES>(i, a.threads) < a.cols)
-            load_columns(a, s, i, at + team_column<LANES>(i, a.threads), mean, rstd, sum_g, sum_gx);
+    UNROLL for (int i = 0; i < PIECES;
+                i++) if (there && team_owns<LANES, PIECES>(i, a.threads, a.cols))
+        load_columns(a, s, i, at + team_column<LANES>(i, a.threads), mean, rstd, sum_g, sum_gx);
     team_sums<LANES>(sum_g, sum_gx, places, turn, a.threads);
     const float each = rstd * a.share;
-    UNROLL for (int i = 0; i < PIECES; i++)
-        if (there && team_column<LANES>(i, a.threads) < a.cols)
-            store_columns(a, s, i, at + team_column<LANES>(i, a.threads), rstd, sum_g * each,
-                          sum_gx * each);
+    UNROLL for (int i = 0; i < PIECES;
+                i++) if (there && team_owns<LANES, PIECES>(i, a.threads, a.cols))
+        store_columns(a, s, i, at + team_column<LANES>(i, a.threads), rstd, sum_g * each,
+                      sum_gx * each);
 }
 
 /* The sums of 8 columns over all teams of the block, to where the slab has these columns. again:
@@ -105,20 +105,22 @@ DEVICE void add_teams(const gradient_args<T> &a, int i, const float (&sum)[EACH]
 }
 
 template <class T, int LANES, int PIECES>
-KERNEL(LANES <= 32 ? TEAM_THREADS : TEAM_BLOCK) norm_gradient_kernel(gradient_args<T> a)
+KERNEL(LANES <= 32 ? TEAM_THREADS : TEAM_BLOCK)
+norm_gradient_kernel(gradient_args<T> a)
 {
     __shared__ team_places places;
-    __shared__ float shared[LANES <= 32 ? TEAM_THREADS * EACH : 1];
+    alignas(16) __shared__ float shared[LANES <= 32 ? TEAM_THREADS * EACH : 1];
     gradient_columns<PIECES> s;
     team_weights<T, LANES>(a.w, a.w_add, a.cols, a.threads, s.w);
-    UNROLL for (int i = 0; i < PIECES; i++) UNROLL for (int k = 0; k < EACH; k++)
-        s.dw[i][k] = s.db[i][k] = s.normal[i][k] = s.g[i][k] = 0.0f;
+    UNROLL for (int i = 0; i < PIECES; i++) UNROLL for (int k = 0; k < EACH; k++) s.dw[i][k] =
+        s.db[i][k] = s.normal[i][k] = s.g[i][k] = 0.0f;
     const int teams = TEAMS_OF(a.threads);
     int64_t row = (int64_t)blockIdx.x * a.slab_rows, end = row + a.slab_rows;
     if (end > a.rows)
         end = a.rows;
     /* a warp's teams make as many turns as its first has rows */
     int turn = 0, number = team_number<LANES>();
+    start_places<LANES>(places, a.threads);
     for (; row < end; row += teams)
         one_row<T, LANES>(a, s, row + number, row + number < end, places, turn);
     if (!a.sums)
@@ -145,14 +147,14 @@ bool norm_gradient_serves(const struct zinf_norm *z)
 }
 
 /* How the rows are cut: slabs with sums of their own, or as many blocks as there is work for. */
-template <class T>
-static int64_t cut_rows(gradient_args<T> &a, int lanes)
+template <class T> static int64_t cut_rows(gradient_args<T> &a, int lanes)
 {
     const int warps = TEAM_THREADS / 32;
     int64_t slabs = norm_gradient_slabs(a.rows);
     if (!a.sums)
         slabs = (a.rows * (lanes < TEAM_THREADS ? lanes : TEAM_THREADS) - 1) /
-                    (TEAM_ROWS * TEAM_THREADS) + 1;
+                    (TEAM_ROWS * TEAM_THREADS) +
+                1;
     a.slab_rows = (a.rows + slabs - 1) / slabs;
     if (lanes <= 32) {
         const int64_t wanted = a.slab_rows * lanes / (32 * TEAM_ROWS);

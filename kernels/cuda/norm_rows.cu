@@ -1,15 +1,18 @@
 /*
- * norm_rows: the forward of norms whose rows a team of threads can keep (teams.cuh), which is all
- * of them but unaligned and very wide ones; and the same with the sum in front of it, whose rows are
- * then normalised before they leave the registers. A row is read once. The variance is made of
- * distances from the row's mean; what rounding leaves of their mean is taken off both, so that a
- * mean far above the deviation costs nothing.
+ * norm_rows: the forward pass of norms whose rows a team of threads can keep in registers
+ * (teams.cuh): all rows but unaligned and very wide ones. A second form of the kernel first adds a
+ * branch to the row (residual.cuh) and then normalises the sum before it leaves the registers. Each
+ * row is read once. The first form loads the next row while a row is worked on; the second would
+ * need so many registers for that, that fewer warps would have room. The variance is made of
+ * distances from the row's mean. Rounding leaves these a small mean of their own, which is taken
+ * off the mean and the variance, so that a mean far above the deviation costs no digits.
  */
 #include "kernels/cuda/residual.cuh"
 #include "kernels/cuda/teams.cuh"
 
-enum { ROWS_BLOCKS = 512 }; /* from so many blocks on a team has several rows, with the same w, b */
-enum { MOST_ROWS = 8 };
+/* A team has several rows, for which it loads w and b once, if that leaves work for so many warps:
+ * two blocks of 8 warps on each of 128 multiprocessors are 2048. */
+enum { NORM_WARPS = 2048, NORM_MOST_ROWS = 8 };
 
 template <class T> struct norm_rows_args {
     const T *x, *w, *b;
@@ -17,32 +20,90 @@ template <class T> struct norm_rows_args {
     float *mean, *rstd;
     row_split split;
     int64_t rows;
-    int cols, threads, rows_each; /* threads of a block */
-    float eps, share, w_add;      /* share: 1 / cols */
+    int cols, threads; /* threads: of a block */
+    int rows_each;     /* the most rows of a team */
+    float eps, w_add;
+    float share; /* 1 / cols */
     bool centred;
-    residual_rule<T> sum; /* of which x is the result */
+    residual_rule<T> sum; /* the sum that makes x, where there is one */
 };
 
-/* x: 8 elements, from element e on, or zeros if these are not this thread's; of a sum they are also
- * stored. */
-template <class T, bool ADDS>
-DEVICE void take_columns(const norm_rows_args<T> &a, int64_t e, bool own, float (&x)[EACH])
+/* 8 elements of a row as they lie in memory. */
+template <class T> struct stored_columns {
+    words4 at[sizeof(T) / 2];
+};
+
+template <class T> DEVICE void load_stored(stored_columns<T> &to, const T *from)
 {
-    if (!ADDS) {
-        load_own(x, a.x + e, own);
-        return;
-    }
-    float r[EACH];
-    load_own(r, a.sum.r + e, own);
-    load_own(x, a.sum.x + e, own);
-    residual_of(a.sum, (uint64_t)e, x, r);
-    store_rounded(a.sum.y + e, x, own);
+    UNROLL for (unsigned i = 0; i < sizeof(T) / 2; i++) to.at[i] =
+        ((const words4 *)(const void *)from)[i];
+}
+template <class T> DEVICE void unpack_stored(float (&to)[EACH], const stored_columns<T> &from)
+{
+    unpack<T>(to, from.at[0]);
+}
+DEVICE void unpack_stored(float (&to)[EACH], const stored_columns<float> &from)
+{
+    memcpy(to, from.at, sizeof to);
 }
 
-/* x, whose columns add up to sum, loses its mean as far as rounding lets it. Returns what is to be
- * added to x rstd, so that the mean of that is 0. */
+/* The columns that a thread keeps: of the row at hand x, for all rows w and b, and of a row that is
+ * being loaded its numbers, or both terms if it is a sum. owns says which pieces of columns
+ * the row has; the others are never read. */
+template <class T, int PIECES> struct team_row {
+    float x[PIECES][EACH], w[PIECES][EACH], b[PIECES][EACH];
+    stored_columns<T> fetched[PIECES], branch[PIECES];
+    bool owns[PIECES];
+};
+
+/* The first element of a piece. e is the first element of piece 0. */
+template <int LANES> DEVICE int64_t piece_at(int64_t e, int piece, int threads)
+{
+    return e + piece * (LANES <= 32 ? LANES : threads) * EACH;
+}
+
+/* Starts the loads of a row. */
+template <class T, int LANES, int PIECES, bool ADDS>
+DEVICE void fetch_row(const norm_rows_args<T> &a, team_row<T, PIECES> &s, int64_t e)
+{
+    UNROLL for (int i = 0; i < PIECES; i++)
+    {
+        if (!s.owns[i])
+            continue;
+        const int64_t at = piece_at<LANES>(e, i, a.threads);
+        load_stored(s.fetched[i], (ADDS ? a.sum.x : a.x) + at);
+        if (ADDS)
+            load_stored(s.branch[i], a.sum.r + at);
+    }
+}
+
+/* Makes x of what has been fetched and returns the sum of this thread's columns. If the row is a
+ * sum, it is made here and also stored. */
+template <class T, int LANES, int PIECES, bool ADDS>
+DEVICE float take_row(const norm_rows_args<T> &a, team_row<T, PIECES> &s, int64_t e, bool there)
+{
+    float sum = 0.0f;
+    UNROLL for (int i = 0; i < PIECES; i++)
+    {
+        if (!s.owns[i])
+            continue;
+        unpack_stored(s.x[i], s.fetched[i]);
+        if (ADDS) {
+            const int64_t at = piece_at<LANES>(e, i, a.threads);
+            float r[EACH];
+            unpack_stored(r, s.branch[i]);
+            residual_of(a.sum, (uint64_t)at, s.x[i], r);
+            store_rounded(a.sum.y + at, s.x[i], there);
+        }
+        UNROLL for (int k = 0; k < EACH; k++) sum += s.x[i][k];
+    }
+    return sum;
+}
+
+/* Makes a row's mean and rstd, and takes the mean off x. sum is that of this thread's columns.
+ * Rounding leaves x a small mean; returned is what has to be added to x rstd against it. */
 template <class T, int LANES, int PIECES>
-DEVICE float row_statistics(const norm_rows_args<T> &a, float (&x)[PIECES][EACH], float sum,
+DEVICE float row_statistics(const norm_rows_args<T> &a, team_row<T, PIECES> &s, float sum,
                             team_places &places, int &turn, float &mean, float &rstd)
 {
     float squares = 0.0f;
@@ -50,56 +111,81 @@ DEVICE float row_statistics(const norm_rows_args<T> &a, float (&x)[PIECES][EACH]
     sum = 0.0f;
     UNROLL for (int i = 0; i < PIECES; i++)
     {
-        UNROLL for (int k = 0; k < EACH; k++) x[i][k] -= mean;
-        if (team_column<LANES>(i, a.threads) < a.cols)
-            UNROLL for (int k = 0; k < EACH; k++)
-            {
-                sum += x[i][k];
-                squares += x[i][k] * x[i][k];
-            }
+        if (!s.owns[i])
+            continue;
+        if (a.centred)
+            UNROLL for (int k = 0; k < EACH; k++) sum += s.x[i][k] -= mean;
+        UNROLL for (int k = 0; k < EACH; k++) squares += s.x[i][k] * s.x[i][k];
     }
     team_sums<LANES>(sum, squares, places, turn, a.threads);
-    const float left = a.centred ? sum * a.share : 0.0f; /* of the mean */
+    const float left = a.centred ? sum * a.share : 0.0f; /* what is left of the mean */
     const float variance = squares * a.share - left * left;
     rstd = 1.0f / sqrtf((variance < 0.0f ? 0.0f : variance) + a.eps);
     mean += left;
     return -left * rstd;
 }
 
+/* Writes y = (x rstd + shift) w + b. */
+template <class T, int LANES, int PIECES>
+DEVICE void store_row(const norm_rows_args<T> &a, team_row<T, PIECES> &s, int64_t e, float rstd,
+                      float shift)
+{
+    UNROLL for (int i = 0; i < PIECES; i++)
+    {
+        if (!s.owns[i])
+            continue;
+        UNROLL for (int k = 0; k < EACH; k++) s.x[i][k] =
+            fused(fused(s.x[i][k], rstd, shift), s.w[i][k], s.b[i][k]);
+        store_vector(a.y + piece_at<LANES>(e, i, a.threads), s.x[i]);
+    }
+}
+
+/* How many rows a team has whose first row is this one; each further row is step behind. */
+template <class T> DEVICE int rows_of_team(const norm_rows_args<T> &a, int64_t row, int step)
+{
+    const int64_t left = (a.rows - row + step - 1) / step;
+    return left < a.rows_each ? (int)left : a.rows_each;
+}
+
 template <class T, int LANES, int PIECES, bool ADDS>
-KERNEL(LANES <= 32 ? TEAM_THREADS : TEAM_BLOCK) norm_rows_kernel(norm_rows_args<T> a)
+KERNEL(LANES <= 32 ? TEAM_THREADS : TEAM_BLOCK)
+norm_rows_kernel(norm_rows_args<T> a)
 {
     __shared__ team_places places;
-    float x[PIECES][EACH], w[PIECES][EACH], b[PIECES][EACH];
-    const int teams = TEAMS_OF(a.threads);
-    team_weights<T, LANES>(a.w, a.w_add, a.cols, a.threads, w);
-    team_weights<T, LANES>(a.b, 0.0f, a.cols, a.threads, b);
+    team_row<T, PIECES> s = {};
+    const int teams = LANES <= 32 ? TEAM_THREADS / LANES : 1;
+    const int first = team_column<LANES>(0, a.threads);
     int64_t row = (int64_t)blockIdx.x * a.rows_each * teams + team_number<LANES>();
+    const int rows = rows_of_team(a, row, teams);
+    int64_t e = row_at(a.split, row) + first;
+    UNROLL for (int i = 0; i < PIECES; i++) s.owns[i] =
+        team_owns<LANES, PIECES>(i, a.threads, a.cols);
+    if (!ADDS && rows > 0)
+        fetch_row<T, LANES, PIECES, ADDS>(a, s, e);
+    team_weights<T, LANES>(a.w, a.w_add, a.cols, a.threads, s.w);
+    team_weights<T, LANES>(a.b, 0.0f, a.cols, a.threads, s.b);
+    start_places<LANES>(places, a.threads);
     int turn = 0;
-    NO_UNROLL for (int k = 0; k < a.rows_each; k++, row += teams)
+    /* teams that share a warp make the same number of turns; there says that this one has a row */
+    NO_UNROLL for (int k = 0; k < (LANES <= 32 ? a.rows_each : rows); k++)
     {
-        const int64_t at = row_at(a.split, row);
-        float mean, rstd, sum = 0.0f;
-        UNROLL for (int i = 0; i < PIECES; i++)
-        {
-            const int c = team_column<LANES>(i, a.threads);
-            take_columns<T, ADDS>(a, at + c, row < a.rows && c < a.cols, x[i]);
-            UNROLL for (int j = 0; j < EACH; j++) sum += x[i][j];
-        }
-        const float shift = row_statistics<T, LANES>(a, x, sum, places, turn, mean, rstd);
-        if (row < a.rows && team_column<LANES>(0, a.threads) == 0) {
+        const bool there = LANES > 32 || k < rows;
+        if (ADDS && there)
+            fetch_row<T, LANES, PIECES, ADDS>(a, s, e);
+        float mean, rstd, sum = take_row<T, LANES, PIECES, ADDS>(a, s, e, there);
+        const int64_t next = row_at(a.split, row + teams) + first;
+        if (!ADDS && k + 1 < rows)
+            fetch_row<T, LANES, PIECES, ADDS>(a, s, next);
+        const float shift = row_statistics<T, LANES, PIECES>(a, s, sum, places, turn, mean, rstd);
+        if (there && first == 0) {
             if (a.centred)
                 a.mean[row] = mean;
             a.rstd[row] = rstd;
         }
-        UNROLL for (int i = 0; i < PIECES; i++)
-        {
-            const int c = team_column<LANES>(i, a.threads);
-            UNROLL for (int j = 0; j < EACH; j++) x[i][j] =
-                fused(fused(x[i][j], rstd, shift), w[i][j], b[i][j]);
-            if (row < a.rows && c < a.cols)
-                store_vector(a.y + at + c, x[i]);
-        }
+        if (there)
+            store_row<T, LANES>(a, s, e, rstd, shift);
+        row += teams;
+        e = next;
     }
 }
 
@@ -131,8 +217,8 @@ static cudaError_t norm_rows_typed(cudaStream_t stream, const struct zinf_norm *
     BY_TEAM(a.cols, {
         a.threads = LANES <= 32 ? TEAM_THREADS : team_block(a.cols);
         const int64_t teams = TEAMS_OF(a.threads);
-        const int64_t each = a.rows / (teams * ROWS_BLOCKS);
-        a.rows_each = each < 1 ? 1 : each < MOST_ROWS ? (int)each : MOST_ROWS;
+        const int64_t each = a.rows * (a.threads / 32) / (teams * NORM_WARPS);
+        a.rows_each = each < 1 ? 1 : each < NORM_MOST_ROWS ? (int)each : NORM_MOST_ROWS;
         return launch(known<norm_rows_kernel<T, LANES, PIECES, ADDS>>(),
                       dim3(blocks_for((uint64_t)a.rows, (uint64_t)(teams * a.rows_each))),
                       dim3((unsigned)a.threads), 0, stream, a);

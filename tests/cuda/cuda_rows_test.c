@@ -117,6 +117,17 @@ static void norms(struct twin *t)
                       v & 2 ? 1.0f : 0.0f);
 }
 
+/* So many rows that a team of threads has several of them; of the last rows not all teams have one.
+ */
+static const int64_t many_rows[][2] = {{33003, 8}, {3101, 520}};
+
+static void norms_of_many_rows(struct twin *t)
+{
+    for (int v = 0; v < 4; v++)
+        norm_case(t, v % 2 ? ZINF_NORM_RMS : ZINF_NORM_LAYER, all_dtypes[v % 3],
+                  (struct norm_shape){many_rows[v / 2][0], many_rows[v / 2][1], 0, 0, 0, 0}, 0.0f);
+}
+
 /* ---- a sum and its norm ---- */
 
 struct sum_pairs {
@@ -193,6 +204,13 @@ static void sums(struct twin *t)
         for (int v = 0; v < 6; v++)
             sum_case(t, v & 1 ? ZINF_NORM_RMS : ZINF_NORM_LAYER, all_dtypes[v % 3], shapes[i].rows,
                      shapes[i].cols, v & 2 ? 0.25f : 0.0f);
+}
+
+static void sums_of_many_rows(struct twin *t)
+{
+    for (int v = 0; v < 4; v++)
+        sum_case(t, v % 2 ? ZINF_NORM_LAYER : ZINF_NORM_RMS, all_dtypes[(v + 1) % 3],
+                 many_rows[v / 2][0], many_rows[v / 2][1], v / 2 ? 0.25f : 0.0f);
 }
 
 static void large_mean(struct twin *t)
@@ -284,6 +302,8 @@ struct loss_pairs {
 
 /* Labels are smoothed, there are a z-loss and one of the largest logit, and rows are weighed. */
 static bool has_more;
+/* But that of the largest logit is left out. */
+static bool without_largest;
 /* Every third logit is -infinity, as of ids that may not come, and of row 1 all of the first. */
 static bool masks;
 enum { MASKED_FIRST = 100 };
@@ -350,7 +370,7 @@ static void loss_case(struct twin *t, int64_t rows, int64_t vocabulary, int64_t 
     a.vocab = vocabulary;
     a.smoothing = has_more ? 0.2f : 0.0f;
     a.z_loss = has_more ? 1e-3f : 0.0f;
-    a.max_z_loss = has_more ? 0.05f : 0.0f;
+    a.max_z_loss = has_more && !without_largest ? 0.05f : 0.0f;
     ON_BOTH(t, (a.first = 0, loss_side(&a, &p, side), ops->cross_entropy_start(q, &a)));
     for (int pass = 0; pass < 2; pass++) {
         for (a.first = 0; a.first < vocabulary; a.first += tile) {
@@ -385,6 +405,7 @@ static void losses(struct twin *t)
     for (int d = 1; d < 3; d++) {
         loss_case(t, 1, 3, 3, 0.0f, 0.0f, all_dtypes[d]);
         loss_case(t, 7, 601, 601, 3.0f, 0.0f, all_dtypes[d]);
+        loss_case(t, 6, 257, 257, 5.0f, d == 1 ? 0.0f : 30.0f, all_dtypes[d]);
         loss_case(t, 5, 4616, 4616, 5.0f, d == 1 ? 0.0f : 30.0f, all_dtypes[d]);
         loss_case(t, 5, 4099, 4099, 5.0f, d == 1 ? 30.0f : 0.0f, all_dtypes[d]);
     }
@@ -409,7 +430,10 @@ static void smoothed_losses(struct twin *t)
     loss_case(t, 7, 601, 200, 2.0f, 5.0f, ZINF_DTYPE_F32);
     loss_case(t, 5, 4616, 4616, 5.0f, 0.0f, ZINF_DTYPE_BF16);
     loss_case(t, 5, 4099, 4099, 5.0f, 30.0f, ZINF_DTYPE_F16);
-    has_more = false;
+    without_largest = true;
+    loss_case(t, 7, 601, 200, 2.0f, 0.0f, ZINF_DTYPE_F32);
+    loss_case(t, 6, 257, 257, 2.0f, 5.0f, ZINF_DTYPE_BF16);
+    without_largest = has_more = false;
 }
 
 static void squared_errors(struct twin *t)
@@ -600,7 +624,9 @@ static void refusals(struct twin *t)
         for_each_cuda(name);                                                                       \
     }
 CASE(norms)
+CASE(norms_of_many_rows)
 CASE(sums)
+CASE(sums_of_many_rows)
 CASE(large_mean)
 CASE(embeddings)
 CASE(losses)
@@ -616,7 +642,9 @@ CASE(refusals)
 int main(void)
 {
     TAP_RUN(test_norms);
+    TAP_RUN(test_norms_of_many_rows);
     TAP_RUN(test_sums);
+    TAP_RUN(test_sums_of_many_rows);
     TAP_RUN(test_large_mean);
     TAP_RUN(test_embeddings);
     TAP_RUN(test_losses);

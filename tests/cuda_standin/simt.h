@@ -62,6 +62,14 @@ DEVICE float to_float(f16 x)
 {
     return zinf_f16_to_f32(x.bits);
 }
+template <class T> DEVICE void numbers_of(uint32_t word, float &low, float &high, T)
+{
+    T a, b;
+    a.bits = (uint16_t)word;
+    b.bits = (uint16_t)(word >> 16);
+    low = to_float(a);
+    high = to_float(b);
+}
 DEVICE void from_number(bf16 &to, float x)
 {
     to.bits = zinf_bf16_from_f32(x);

@@ -37,15 +37,51 @@ static int run_matmul(struct doctor_side *s)
     return s->ops->matmul(s->q, &a);
 }
 
-static int run_norm(struct doctor_side *s)
+static int norm_of(struct doctor_side *s, int64_t rows, int64_t cols)
 {
-    struct zinf_norm a = {.dtype = s->dtype, .rows = 7, .cols = 72, .eps = 1e-5f};
+    const uint64_t n = (uint64_t)(rows * cols), r = (uint64_t)rows, c = (uint64_t)cols;
+    struct zinf_norm a = {.dtype = s->dtype, .rows = rows, .cols = cols, .eps = 1e-5f};
     a.x = s->in[0], a.w = s->in[1], a.b = s->in[2], a.dy = s->in[3];
-    a.y = result(s, 7 * 72, s->dtype), a.dx = result(s, 7 * 72, s->dtype);
-    a.mean = result(s, 7, ZINF_DTYPE_F32), a.rstd = result(s, 7, ZINF_DTYPE_F32);
-    a.dw = result(s, 72, ZINF_DTYPE_F32), a.db = result(s, 72, ZINF_DTYPE_F32);
+    a.y = result(s, n, s->dtype), a.dx = result(s, n, s->dtype);
+    a.mean = result(s, r, ZINF_DTYPE_F32), a.rstd = result(s, r, ZINF_DTYPE_F32);
+    a.dw = result(s, c, ZINF_DTYPE_F32), a.db = result(s, c, ZINF_DTYPE_F32);
     int code = s->ops->norm_forward(s->q, &a);
     return code ? code : s->ops->norm_backward(s->q, &a);
+}
+
+/* A GPU has one kernel for rows that threads of a warp keep, another for rows that a block keeps,
+ * and a third for all others. */
+static int run_norm(struct doctor_side *s)
+{
+    return norm_of(s, 7, 72);
+}
+
+static int run_wide_norm(struct doctor_side *s)
+{
+    return norm_of(s, 5, 520);
+}
+
+static int run_unaligned_norm(struct doctor_side *s)
+{
+    return norm_of(s, 7, 77);
+}
+
+static int sum_and_norm_of(struct doctor_side *s, int64_t rows, int64_t cols)
+{
+    const uint64_t n = (uint64_t)(rows * cols);
+    struct zinf_residual sum = {.dtype = s->dtype, .n = rows * cols};
+    struct zinf_norm a = {.kind = ZINF_NORM_RMS, .dtype = s->dtype, .rows = rows, .cols = cols};
+    sum.dropout = (struct zinf_dropout){.p = 0.3f, .seed = 9};
+    sum.x = s->in[0], sum.r = s->in[1], a.w = s->in[2];
+    a.x = sum.y = result(s, n, s->dtype), a.y = result(s, n, s->dtype);
+    a.rstd = result(s, (uint64_t)rows, ZINF_DTYPE_F32), a.eps = 1e-5f;
+    return s->ops->residual_norm(s->q, &sum, &a);
+}
+
+static int run_sum_and_norm(struct doctor_side *s)
+{
+    int code = sum_and_norm_of(s, 7, 72);
+    return code ? code : sum_and_norm_of(s, 5, 520);
 }
 
 static int attention_of(struct doctor_side *s, float softcap, const float *slopes)
@@ -134,6 +170,16 @@ static int run_activations(struct doctor_side *s)
                                            result(s, 515, s->dtype), s->in[0], s->in[1],
                                            result(s, 515, s->dtype), 515);
     return code;
+}
+
+/* With the sums of the gradient, as a layer with a bias wants them. */
+static int run_activation_sums(struct doctor_side *s)
+{
+    struct zinf_activation_sums a = {.kind = ZINF_ACTIVATION_GELU_TANH, .dtype = s->dtype};
+    a.rows = 9, a.cols = 72, a.x = s->in[0], a.dy = s->in[1];
+    a.dx = result(s, 9 * 72, s->dtype), a.y_out = result(s, 9 * 72, s->dtype);
+    a.sums = result(s, 72, ZINF_DTYPE_F32);
+    return s->ops->activation_sums(s->q, &a);
 }
 
 static int run_gated(struct doctor_side *s)
@@ -259,10 +305,14 @@ static int run_quantized(struct doctor_side *s)
 const struct doctor_operation doctor_operations[] = {
     {"matmul", run_matmul},
     {"norm", run_norm},
+    {"norm of wide rows", run_wide_norm},
+    {"norm of unaligned rows", run_unaligned_norm},
+    {"sum and norm", run_sum_and_norm},
     {"attention", run_attention},
     {"attention over other keys", run_cross_attention},
     {"attention over a cache", run_cached_attention},
     {"activation", run_activations},
+    {"activation with sums", run_activation_sums},
     {"gated activation", run_gated},
     {"rope", run_rope},
     {"residual and dropout", run_residual},
