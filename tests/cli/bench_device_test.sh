@@ -45,10 +45,23 @@ everything() {
     today=$(date -u +%F)
     "$zinf" init --arch gpt2 --size small --config-only --output "$work/small" >/dev/null &&
         run 0 "$zinf" estimate --model "$work/small" --config "$work/bf16.json" --threads 1 &&
-        says "zinf bench gemm, $today" "zinf bench optim, $today" "zinf bench memory, $today" &&
+        says "zinf bench gemm, $today" "zinf bench attention, $today" "zinf bench optim, $today" \
+            "zinf bench memory, $today" &&
         run 0 "$zinf" estimate --model "$work/small" --config "$work/bf16.json" --threads 3 &&
         says "assumed: zinf bench gemm had 1 threads, not 3" \
             "assumed: zinf bench optim had 1 threads, not 3"
+}
+# A step is longer by what attention is slower.
+slow_attention() {
+    cp "$kept" "$work/kept"
+    for rate in 1e12 1e8; do
+        sed "s/\"\(forward\|backward\)\":[^,]*/\"\1\": $rate/" "$work/kept" >"$kept"
+        run 0 "$zinf" estimate --model "$work/small" --config "$work/bf16.json" --threads 1 --json &&
+            sed -n 's/.*"step_seconds":[[:space:]]*\([-+.0-9e]*\).*/\1/p' "$work/said.out" |
+            head -n 1 >"$work/seconds.$rate" || return 1
+    done
+    cp "$work/kept" "$kept"
+    awk 'NR == 1 { fast = $1 } NR == 2 { exit !($1 > 2 * fast) }' "$work/seconds.1e12" "$work/seconds.1e8"
 }
 # What others used of the CPUs while a rate was measured: with little of it nothing is said.
 under_load() {
@@ -112,6 +125,7 @@ check "attention on the host" attention_on_host
 check "attention of other sizes" small_attention
 check "copies and checksums of RAM" memory_on_host
 check "all that plans go by" everything
+check "attention counts by its own rate" slow_attention
 check "rates of a busy machine" under_load
 check "some of the sizes alone" sizes_go_together
 check "an unknown device" unknown_device
