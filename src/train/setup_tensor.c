@@ -49,11 +49,6 @@ static int check_parts(const struct setup *s, int64_t parts, int64_t ranks)
                          "zinf.parts_in_turn: the parts are to be one rank's: set %s to 1, or "
                          "remove the key",
                          ranks > 1 ? "zinf.mesh.tensor" : "zinf.context_parts");
-    if (ranks > 1 && s->n_optimizers > 1)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.mesh.tensor %lld: zinf.learning_rates names a second "
-                         "optimizer; use one",
-                         (long long)ranks);
     return check_grain(s, parts, ranks);
 }
 
