@@ -16,6 +16,7 @@ int shards_add_tensor(struct zinf_graph *graph, uint32_t unit, const struct shar
                       uint32_t shard, uint64_t rows)
 {
     const uint64_t cols = s->first->cols;
+    const bool plain = s->first->order == DECODER_ROWS || s->first->order == DECODER_COLUMNS;
     const struct zinf_tensor tensor = {.rank = cols ? 2 : 1,
                                        .rows = rows,
                                        .cols = cols ? cols : 1,
@@ -23,6 +24,7 @@ int shards_add_tensor(struct zinf_graph *graph, uint32_t unit, const struct shar
                                        .init = s->first->init,
                                        .init_std = s->first->std,
                                        .cut = true,
+                                       .joins = cols && plain,
                                        .shard = shard};
     return (int)zinf_graph_add_tensor(graph, unit, &tensor);
 }

@@ -184,6 +184,9 @@ struct zinf_tensor {
     /* For a cut tensor: its rows are inputs, [in][out], of which this shard has some; else outputs.
      */
     bool turned;
+    /* For a cut tensor: its pieces are consecutive rows of files' tensors, so that the tensors of
+     * all shards make up whole matrices of the files. */
+    bool joins;
     /* For a unit that is one of several a stage visits, such as an expert: the name, without the
      * family's prefix, of the parameter in which transformers stacks this tensor of all visits.
      * NULL: there is none. Owned by the graph; all visits have the same pointer. */

@@ -12,7 +12,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/whole.h src/train/run/whole.c src/train/run/sources.h src/train/run/sources.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_swept.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c src/train/rules/rules.h src/train/rules/rules.c src/train/rules/state.c src/train/rules/packed.c src/train/rules/packed_change.c \
-	src/train/rules/elements.c src/train/rules/factored.c src/train/rules/matrix.h src/train/rules/matrix.c src/train/rules/matrices.c src/train/rules/leading.h src/train/rules/leading.c src/train/rules/projected.c \
+	src/train/rules/elements.c src/train/rules/factored.c src/train/rules/matrix.h src/train/rules/matrix.c src/train/rules/matrix_parts.c src/train/rules/matrices.c src/train/rules/leading.h src/train/rules/leading.c src/train/rules/projected.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/plan/estimated.h \
 	src/train/plan/estimated.c src/train/save/durable.c src/train/save/copies.c \
 	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c src/train/step/forward.c \
@@ -92,7 +92,7 @@ script_tests += tests/ranks/ranks_quantized_test.sh tests/ranks/eval_ranks_test.
 program_tests += tests/train/train_seats_test
 script_tests += tests/ranks/seats_test.sh
 script_tests += tests/ranks/tensor_test.sh tests/ranks/context_test.sh tests/ranks/gdgpt_test.sh \
-	tests/ranks/gpus_test.sh tests/ranks/tensor_kinds_test.sh tests/ranks/tensor_tasks_test.sh tests/ranks/product_test.sh \
+	tests/ranks/gpus_test.sh tests/ranks/tensor_kinds_test.sh tests/ranks/tensor_matrices_test.sh tests/ranks/tensor_tasks_test.sh tests/ranks/product_test.sh \
 	tests/ranks/context_kinds_test.sh tests/ranks/drawn_chunks_test.sh tests/ranks/drawn_chunks_long_test.sh \
 	tests/ranks/context_encoders_test.sh tests/ranks/context_classes_test.sh \
 	tests/ranks/mesh_texts_test.sh

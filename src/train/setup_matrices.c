@@ -20,8 +20,8 @@
 #define ELEMENT_FLOPS 64
 #define NONE UINT32_MAX
 
-/* A part of a unit that lies in one slice: a tensor, one side of it, or, of other optimizers,
- * tensors that lie behind each other and stay so. */
+/* A part of a unit that lies in one slice: a tensor, one side of it, or tensors that lie behind
+ * each other and stay so, of other optimizers or because they make up matrices together. */
 struct part {
     uint32_t tensor, n_tensors;
     uint64_t first, elems; /* from the tensor's first element on; its gap counts */
@@ -64,7 +64,7 @@ static uint64_t cut_behind(const struct zinf_tensor *t, uint32_t piece)
 {
     const struct zinf_row_map *own = &t->pieces[piece].rows;
     const uint64_t end = own->flat_first + (own->count - 1) * own->flat_stride + own->rows;
-    bool free = end < t->rows && end * t->cols % PART_ALIGN == 0;
+    bool free = !t->joins && end < t->rows && end * t->cols % PART_ALIGN == 0;
     for (uint32_t p = 0; p < t->n_pieces; p++) {
         const struct zinf_row_map *map = &t->pieces[p].rows;
         const uint64_t last = map->flat_first + (map->count - 1) * map->flat_stride + map->rows;
@@ -81,8 +81,9 @@ static double flops_of(const struct deal *d, uint32_t tensor, uint64_t first, ui
     double flops = ELEMENT_FLOPS * (double)(end - first);
     for (uint32_t p = 0; of && p < t->n_pieces; p++) {
         const uint64_t at = t->pieces[p].rows.flat_first * t->cols;
-        if (at >= first && at < end)
-            flops += of->rule->matrix_work(of, t, &t->pieces[p]).flops;
+        const struct matrix_shape shape = rule_matrix_shape(t, &t->pieces[p]);
+        if (at >= first && at < end && rule_leads(d->unit, tensor, p))
+            flops += of->rule->matrix_work(of, &shape).flops;
     }
     return flops;
 }
@@ -100,28 +101,38 @@ static struct part *add_part(struct deal *d, uint32_t tensor, uint64_t first, ui
     return &d->parts[d->n_parts++];
 }
 
+static void extend_part(const struct deal *d, struct part *part, uint32_t tensor)
+{
+    const struct zinf_tensor *t = &d->unit->tensors[tensor];
+    const uint64_t before = part->elems;
+    part->n_tensors = tensor + 1 - part->tensor;
+    part->elems =
+        t->offset - d->unit->tensors[part->tensor].offset + zinf_align_up(t->elems, PART_ALIGN);
+    part->flops += flops_of(d, tensor, 0, part->elems - before);
+}
+
 /* Tensors with decay by their present offsets. */
 static void take_parts(struct deal *d)
 {
-    struct part *run = NULL; /* of tensors that are no matrices */
+    struct part *run = NULL; /* of tensors that are no matrices, or only together */
+    uint32_t run_end = 0;    /* of the latter */
     d->n_parts = 0;
     for (uint32_t i = 0; i < d->unit->n_tensors; i++) {
         const struct zinf_tensor *t = &d->unit->tensors[i];
-        const uint64_t elems = zinf_align_up(t->elems, PART_ALIGN);
         if (!t->decay || !t->elems)
             continue;
         const uint64_t cut = d->cuts[i] && of_matrices(d, i) ? cut_behind(t, d->cuts[i] - 1) : 0;
-        if (!of_matrices(d, i) && run) {
-            run->n_tensors = i + 1 - run->tensor;
-            run->elems = t->offset - d->unit->tensors[run->tensor].offset + elems;
-            run->flops = ELEMENT_FLOPS * (double)run->elems;
+        run = run_end && i >= run_end ? NULL : run;
+        if (i < run_end || (!of_matrices(d, i) && run)) {
+            extend_part(d, run, i);
             continue;
         }
         if (cut)
             add_part(d, i, 0, cut);
-        struct part *part = add_part(d, i, cut, elems);
+        struct part *part = add_part(d, i, cut, zinf_align_up(t->elems, PART_ALIGN));
         part->behind = cut ? d->n_parts - 2 : NONE;
-        run = of_matrices(d, i) ? NULL : part;
+        run_end = of_matrices(d, i) ? rule_run_end(d->unit, i) : 0;
+        run = of_matrices(d, i) && run_end == i + 1 ? NULL : part;
     }
 }
 

@@ -205,7 +205,10 @@ static struct rule_work group_work(const struct setup *s, uint32_t group)
         const struct optimizer *of = setup_optimizer_of(s, u, i);
         const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
         for (uint32_t k = 0; of->rule->matrix_work && k < t->n_pieces; k++) {
-            const struct rule_work one = of->rule->matrix_work(of, t, &t->pieces[k]);
+            const struct matrix_shape shape = rule_matrix_shape(t, &t->pieces[k]);
+            if (!rule_leads(&s->graph->units[u], i, k))
+                continue;
+            const struct rule_work one = of->rule->matrix_work(of, &shape);
             all.flops += one.flops / world;
             all.bytes += one.bytes / world;
             all.loops += one.loops / world;

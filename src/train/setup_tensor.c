@@ -4,6 +4,31 @@
  */
 #include "train/setup_rates.h"
 
+/* What needs more of a matrix than one of its parts. One rank brings all parts together for an
+ * optimizer over matrices, if they are of one unit. */
+static int check_grain(const struct setup *s, int64_t parts, int64_t ranks)
+{
+    const char *type = s->config->optimizer.type;
+    if (trains(s) && s->grain == GRAIN_TENSORS)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.tensor_parts %lld: optimizer %s needs whole tensors, which are cut "
+                         "into parts; use AdamW",
+                         (long long)parts, type);
+    if (trains(s) && s->grain == GRAIN_MATRICES && ranks > 1)
+        return zinf_fail(
+            -ENOTSUP,
+            "zinf.mesh.tensor %lld: optimizer %s needs whole matrices, and each rank "
+            "has only parts of them; set zinf.mesh.tensor to 1, with zinf.tensor_parts "
+            "for the parts, or use AdamW",
+            (long long)ranks, type);
+    if (trains(s) && s->grain == GRAIN_MATRICES && s->config->parts_in_turn)
+        return zinf_fail(-ENOTSUP,
+                         "zinf.parts_in_turn: optimizer %s needs whole matrices, and their parts "
+                         "are updated one after the other; remove the key, or use AdamW",
+                         type);
+    return 0;
+}
+
 static int check_parts(const struct setup *s, int64_t parts, int64_t ranks)
 {
     if (parts & (parts - 1))
@@ -14,11 +39,6 @@ static int check_parts(const struct setup *s, int64_t parts, int64_t ranks)
                          "zinf.mesh.tensor is %lld, and zinf.tensor_parts %lld is no multiple of "
                          "it: let it be the largest number of ranks that is wanted",
                          (long long)ranks, (long long)parts);
-    if (trains(s) && s->grain != GRAIN_ELEMENTS)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.tensor_parts %lld: optimizer %s needs whole matrices, which are cut "
-                         "into parts; use AdamW",
-                         (long long)parts, s->config->optimizer.type);
     if (s->config->max_z_loss > 0)
         return zinf_fail(-ENOTSUP,
                          "zinf.tensor_parts %lld: no part of the vocabulary knows the largest "
@@ -29,12 +49,7 @@ static int check_parts(const struct setup *s, int64_t parts, int64_t ranks)
                          "zinf.parts_in_turn: the parts are to be one rank's: set %s to 1, or "
                          "remove the key",
                          ranks > 1 ? "zinf.mesh.tensor" : "zinf.context_parts");
-    if (ranks > 1 && s->n_optimizers > 1)
-        return zinf_fail(-ENOTSUP,
-                         "zinf.mesh.tensor %lld: zinf.learning_rates names a second "
-                         "optimizer; use one",
-                         (long long)ranks);
-    return 0;
+    return check_grain(s, parts, ranks);
 }
 
 int setup_cut_model(struct setup *s)

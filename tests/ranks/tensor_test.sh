@@ -184,6 +184,22 @@ check "to the same weights" cmp llama.ram/model/model.safetensors on1/model/mode
 check "two by two go on" run 0 goes_on on4 --seats 4 --tensor-parallel 2
 check "to the same weights" cmp llama.ram/model/model.safetensors on4/model/model.safetensors
 
+# ---- two optimizers, of which one has a moment more ----
+
+config mixed.json 4 ', "learning_rates": [{"pattern": "*down_proj*", "optimizer": "AdamW"}]'
+sed -i 's/"AdamW", "params"/"Lion", "params"/' mixed.json
+check "one rank with two optimizers" run 0 train llama mixed --config mixed.json --save-every 2
+check "four seats" run 0 train llama mixed4 --config mixed.json --seats 4 --tensor-parallel 2 \
+    --save-every 2
+check "have the bits of one" same_result mixed mixed4
+check "and its second moments" cmp mixed/checkpoint-2/optimizer/moment2.safetensors \
+    mixed4/checkpoint-2/optimizer/moment2.safetensors
+mkdir mixed.on && cp -r mixed4/checkpoint-2 mixed.on/
+check "two go on" run 0 "$zinf" train --model llama --data text.txt --seq-len 16 --device host \
+    --seed 3 --steps 4 --progress none --config mixed.json --resume=mixed.on/checkpoint-2 \
+    --output mixed.on --seats 2 --tensor-parallel 2
+check "to the same weights" cmp mixed/model/model.safetensors mixed.on/model/model.safetensors
+
 # ---- processes ----
 
 if [ -n "$no_mpi" ]; then

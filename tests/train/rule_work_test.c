@@ -23,6 +23,7 @@ struct row {
     const char *type, *params, *precision;
     double moments; /* bytes of each number's, where the rule is not over matrices */
     double matrix;  /* bytes that the rule keeps of all matrices; below 0: as of all numbers */
+    bool in_parts;  /* each matrix is cut into four, of which the update makes one again */
 };
 
 static const char half[] = "\"bf16\": {\"enabled\": true, \"bf16_optimizer_states\": true, "
@@ -37,6 +38,10 @@ static const struct row rows[] = {
     {"GaLoreAdamW", PROJECTED, bf16, 8, 8 * IMAGES + 4 * VECTORS},
     {"APOLLO", PROJECTED, bf16, 8, 8 * IMAGES},
     {"APOLLO-Mini", "", bf16, 8, 8 * IMAGES / RANK},
+    {"Muon", "", bf16, 8, 4 * MATRICES, true},
+    {"NorMuon", "", bf16, 8, 4 * MATRICES + 4 * NEURONS, true},
+    {"GaLoreAdamW", PROJECTED, bf16, 8, 8 * IMAGES + 4 * VECTORS, true},
+    {"APOLLO", PROJECTED, bf16, 8, 8 * IMAGES, true},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -127,7 +132,8 @@ static void check_row(const struct row *r)
     const struct setting s = {.optimizer = optimizer,
                               .precision = r->precision,
                               .grad = "cpu",
-                              .schedule = "update-in-backward"};
+                              .schedule = "update-in-backward",
+                              .extra = r->in_parts ? ", \"tensor_parts\": 4" : NULL};
     struct zinf_config *config = configure(&s);
     const struct zinf_trainer_options options = trainer_options(&s, config);
     const struct zinf_estimate_options estimated = {.trainer = options};

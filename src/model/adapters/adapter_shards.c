@@ -78,6 +78,7 @@ static void mark_own(struct attaching *at, const struct part *part, uint32_t num
     const struct zinf_tensor *weight = &at->graph->units[part->unit].tensors[part->tensor];
     struct zinf_tensor *own = &at->graph->units[home].tensors[number];
     own->cut = true;
+    own->joins = weight->joins;
     own->shard = weight->shard;
     own->counted_elsewhere = weight->counted_elsewhere;
 }

@@ -15,9 +15,10 @@
 
 #define NEWTON_SCHULZ_STEPS 5
 /* Loops' times (struct rule_work) for an element: of the momentum and its scaling, of a Gram matrix
- * in a Newton-Schulz step, of NorMuon's means. */
+ * in a Newton-Schulz step, of the norm of a matrix in parts, of NorMuon's means. */
 #define MOMENTUM_LOOP 960
 #define TERMS_LOOP 185
+#define SQUARES_LOOP 90
 #define NEURONS_LOOP 330
 static const float a = 3.4445f, b = -4.775f, c = 2.0315f;
 static const float least_norm = 1e-7f;
@@ -93,8 +94,8 @@ uint64_t rule_matrices_workspace(const struct setup *s, const struct zinf_unit *
     const struct zinf_tensor *t = &unit->tensors[tensor];
     uint64_t most = 0;
     for (uint32_t i = 0; i < t->n_pieces; i++) {
-        uint64_t rows = rule_matrix_rows(&t->pieces[i]);
-        uint64_t bytes = matrix_bytes(rows, t->cols) + products_bytes(s, rows, t->cols);
+        const struct matrix_shape m = rule_matrix_shape(t, &t->pieces[i]);
+        uint64_t bytes = matrix_bytes(m.rows, m.cols) + products_bytes(s, m.rows, m.cols);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -112,46 +113,71 @@ static struct momentum momentum_of(const struct matrix *x)
 }
 
 /* Of what is symmetric a half is computed. Of each element: the gradient is read once more, X is
- * written, and read and written when it is scaled; a step ends as rule_matrix_apply says. Of each
- * element of a Gram matrix two are read and one is written. */
-struct rule_work rule_muon_work(const struct optimizer *of, const struct zinf_tensor *tensor,
-                                const struct zinf_piece *piece)
+ * written, and read and written when it is scaled, of one in parts also read for its norm; a step
+ * ends as rule_matrix_apply says. Of each element of a Gram matrix two are read and one is
+ * written. */
+struct rule_work rule_muon_work(const struct optimizer *of, const struct matrix_shape *shape)
 {
-    const double rows = (double)rule_matrix_rows(piece), cols = (double)tensor->cols;
+    const double rows = (double)shape->rows, cols = (double)shape->cols;
     const double side = rows < cols ? rows : cols, all = rows * cols, square = side * side;
+    const double parts = shape->in_parts ? all : 0;
     (void)of;
     return (struct rule_work){
         .flops = NEWTON_SCHULZ_STEPS * (3 * all * side + square * side),
-        .bytes = (16 + MATRIX_APPLY_BYTES) * all + NEWTON_SCHULZ_STEPS * 12 * square,
-        .loops = MOMENTUM_LOOP * all + NEWTON_SCHULZ_STEPS * TERMS_LOOP * square,
+        .bytes = (16 + MATRIX_APPLY_BYTES) * all + NEWTON_SCHULZ_STEPS * 12 * square +
+                 (4 + MATRIX_PARTS_BYTES) * parts,
+        .loops = MOMENTUM_LOOP * all + NEWTON_SCHULZ_STEPS * TERMS_LOOP * square +
+                 (SQUARES_LOOP + MATRIX_PARTS_LOOP) * parts,
     };
 }
 
 /* ---- step ---- */
 
-/* The new momentum, and into x what is made orthogonal: by Nesterov a step further. */
-static void take_momentum(const struct momentum *x)
+/* The new momentum of a part, and into out what is made orthogonal: by Nesterov a step further. Of
+ * a whole matrix also the rows' sums of squares. */
+static void take_part(const void *context, const struct matrix_part *part, float *out)
 {
+    const struct momentum *x = context;
     const struct rule_step *s = x->of->step;
     const struct rule_segment *segment = &s->segment;
     const bool nesterov = segment->of->nesterov;
     const float momentum = s->hyper.beta1, rest = (float)(1 - (double)momentum);
     float *moments = (float *)(void *)(s->state + rule_moment_at(segment, 1));
-    const uint64_t cols = x->of->cols;
+    const struct part_shape shape = rule_part_shape(x->of, part);
 #pragma omp parallel for num_threads(s->setup->cpu->n_threads) schedule(static)
-    for (uint64_t i = 0; i < x->of->rows; i++) {
-        const uint64_t at = rule_matrix_at(x->of, i);
+    for (uint64_t i = 0; i < shape.rows; i++) {
+        const uint64_t at = rule_part_at(x->of, part, i);
         const float *grad = s->grad + at;
-        float *m = moments + (at - segment->first), *out = x->x + i * cols;
+        float *m = moments + (at - segment->first), *row = out + i * shape.cols;
         double sum = 0;
-        for (uint64_t k = 0; k < cols; k++) {
+        for (uint64_t k = 0; k < shape.cols; k++) {
             float g = grad[k] * s->grad_scale;
             m[k] += rest * (g - m[k]);
-            out[k] = nesterov ? m[k] - (m[k] - g) * rest : m[k];
-            sum += (double)out[k] * (double)out[k];
+            row[k] = nesterov ? m[k] - (m[k] - g) * rest : m[k];
+            sum += (double)row[k] * (double)row[k];
         }
+        if (!x->of->in_parts)
+            x->sums[i] = sum;
+    }
+}
+
+static void sum_rows(const struct momentum *x)
+{
+    const uint64_t cols = x->of->cols;
+#pragma omp parallel for num_threads(x->of->step->setup->cpu->n_threads) schedule(static)
+    for (uint64_t i = 0; i < x->of->rows; i++) {
+        double sum = 0;
+        for (uint64_t k = 0; k < cols; k++)
+            sum += (double)x->x[i * cols + k] * (double)x->x[i * cols + k];
         x->sums[i] = sum;
     }
+}
+
+static void take_momentum(const struct momentum *x)
+{
+    rule_matrix_gather(x->of, &(struct gathering){take_part, x, x->x, x->y});
+    if (x->of->in_parts)
+        sum_rows(x);
 }
 
 static void scale_to_one(const struct momentum *x)
@@ -237,22 +263,19 @@ int rule_step_muon(const struct rule_step *s)
 /* ---- NorMuon: a neuron is a row of the unit's matrix, whatever the file has ---- */
 
 /* A row is read, and written while a cache has it. */
-struct rule_work rule_normuon_work(const struct optimizer *of, const struct zinf_tensor *tensor,
-                                   const struct zinf_piece *piece)
+struct rule_work rule_normuon_work(const struct optimizer *of, const struct matrix_shape *shape)
 {
-    const double all = (double)(rule_matrix_rows(piece) * tensor->cols);
-    struct rule_work work = rule_muon_work(of, tensor, piece);
+    const double all = (double)(shape->rows * shape->cols);
+    struct rule_work work = rule_muon_work(of, shape);
     work.bytes += 8 * all;
     work.loops += NEURONS_LOOP * all;
     return work;
 }
 
-uint64_t rule_neurons_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
-                           const struct zinf_piece *piece)
+uint64_t rule_neurons_kept(const struct optimizer *of, const struct matrix_shape *shape)
 {
     (void)of;
-    (void)tensor;
-    return rule_matrix_rows(piece);
+    return shape->rows;
 }
 
 /* The norms of X before and after. */

@@ -1,16 +1,90 @@
 /* matrix: see matrix.h. */
 #include "train/rules/matrix.h"
 
-uint64_t rule_matrix_rows(const struct zinf_piece *piece)
+/* ---- parts ---- */
+
+static const struct zinf_piece *piece_of(const struct matrix *x, const struct matrix_part *part)
 {
-    return piece->rows.rows * piece->rows.count;
+    return &x->unit->tensors[part->tensor].pieces[part->piece];
 }
 
-uint64_t rule_matrix_at(const struct matrix *x, uint64_t i)
+struct part_shape rule_part_shape(const struct matrix *x, const struct matrix_part *part)
 {
-    const struct zinf_row_map *map = &x->piece->rows;
+    return (struct part_shape){rule_matrix_rows(piece_of(x, part)),
+                               x->unit->tensors[part->tensor].cols};
+}
+
+uint64_t rule_part_at(const struct matrix *x, const struct matrix_part *part, uint64_t i)
+{
+    const struct zinf_tensor *t = &x->unit->tensors[part->tensor];
+    const struct zinf_row_map *map = &piece_of(x, part)->rows;
     const uint64_t row = map->flat_first + i / map->rows * map->flat_stride + i % map->rows;
-    return x->tensor->offset + row * x->cols - x->step->segment.base;
+    return t->offset + row * t->cols - x->step->segment.base;
+}
+
+/* The row of the file's matrix, or its column where the tensor is turned, that row i of a part is.
+ */
+static uint64_t place_of(const struct zinf_row_map *map, uint64_t i)
+{
+    return map->file_first + i / map->rows * map->file_stride + i % map->rows;
+}
+
+/* Columns of a turned part that a thread copies at a time: a cache line of the part. */
+#define BLOCK 16
+
+/* Copies n rows of a part from row `first` on, [n][cols of the part], into their places in whole,
+ * or out of them. */
+struct copy {
+    const struct matrix *x;
+    const struct matrix_part *part;
+    uint64_t first, n;
+    float *whole, *rows;
+    bool out;
+};
+
+static void copy_some(const struct copy *c, uint64_t at, uint64_t place, uint64_t n)
+{
+    float *row = c->rows + at, *other = c->whole + place;
+    memcpy(c->out ? row : other, c->out ? other : row, n * sizeof *row);
+}
+
+/* Columns [begin, end) of the part. A row of it is a column of the matrix. */
+static void copy_turned(const struct copy *c, uint64_t begin, uint64_t end)
+{
+    const struct zinf_row_map *map = &piece_of(c->x, c->part)->rows;
+    const uint64_t width = rule_part_shape(c->x, c->part).cols, cols = c->x->cols;
+    for (uint64_t i = 0; i < c->n; i++) {
+        float *row = c->rows + i * width, *column = c->whole + place_of(map, c->first + i);
+        for (uint64_t k = begin; k < end && c->out; k++)
+            row[k] = column[k * cols];
+        for (uint64_t k = begin; k < end && !c->out; k++)
+            column[k * cols] = row[k];
+    }
+}
+
+static void copy_rows(const struct copy *c)
+{
+    const struct zinf_row_map *map = &piece_of(c->x, c->part)->rows;
+    const uint64_t width = rule_part_shape(c->x, c->part).cols;
+    const bool turned = c->x->unit->tensors[c->part->tensor].turned;
+    const int threads = c->x->step->setup->cpu->n_threads;
+#pragma omp parallel for num_threads(threads) schedule(static) if (turned)
+    for (uint64_t k = 0; k < (turned ? width : 0); k += BLOCK)
+        copy_turned(c, k, k + BLOCK < width ? k + BLOCK : width);
+#pragma omp parallel for num_threads(threads) schedule(static) if (!turned)
+    for (uint64_t i = 0; i < (turned ? 0 : c->n); i++)
+        copy_some(c, i * width, place_of(map, c->first + i) * width, width);
+}
+
+void rule_matrix_gather(const struct matrix *x, const struct gathering *g)
+{
+    struct matrix_part part = {0};
+    while (rule_next_part(x->unit, x->tensor, x->piece_number, &part)) {
+        g->fill(g->context, &part, x->in_parts ? g->room : g->whole);
+        const uint64_t rows = rule_part_shape(x, &part).rows;
+        if (x->in_parts)
+            copy_rows(&(struct copy){x, &part, 0, rows, g->whole, g->room, false});
+    }
 }
 
 /* ---- products ---- */
@@ -51,11 +125,16 @@ static int step_matrix(const struct rule_step *s, struct zinf_queue *queue, uint
     const struct zinf_unit *unit = &s->setup->graph->units[u];
     const struct zinf_tensor *t = &unit->tensors[tensor];
     const struct tensor_rate *rate = &s->setup->rates[u][tensor];
+    const struct matrix_shape shape = rule_matrix_shape(t, &t->pieces[piece]);
     struct matrix x = {.step = s,
-                       .tensor = t,
+                       .unit = unit,
+                       .tensor = tensor,
+                       .piece_number = piece,
                        .piece = &t->pieces[piece],
-                       .rows = rule_matrix_rows(&t->pieces[piece]),
-                       .cols = t->cols,
+                       .rows = shape.rows,
+                       .cols = shape.cols,
+                       .transposed = shape.transposed,
+                       .in_parts = shape.in_parts,
                        .queue = queue,
                        .lr = (double)s->hyper.lr * rate->scale,
                        .weight_decay = rate->weight_decay};
@@ -70,7 +149,7 @@ static int step_tensors(const struct rule_step *s, struct zinf_queue *queue,
     int code = 0;
     for (uint32_t i = 0; !code && i < unit->n_tensors; i++)
         for (uint32_t k = 0; !code && k < unit->tensors[i].n_pieces; k++)
-            if (rule_has_piece(&s->segment, &unit->tensors[i], k))
+            if (rule_has_piece(&s->segment, &unit->tensors[i], k) && rule_leads(unit, i, k))
                 code = step_matrix(s, queue, i, k, step);
     return code;
 }
@@ -93,65 +172,72 @@ int rule_each_matrix(const struct rule_step *s, int (*step)(struct matrix *x))
     return code;
 }
 
+/* ---- the last step ---- */
+
 /* SGD without momentum knows all forms of a master, and takes a decay that the rate multiplies. */
-int rule_matrix_apply(const struct matrix *x, const float *update, float *zeros, double rate,
-                      double decay)
+struct applying {
+    const struct matrix *x;
+    const struct matrix_part *part;
+    struct zinf_optim_hyper hyper;
+};
+
+/* Of n rows of a part that lie behind each other in the unit; zeros: their first moments. */
+static int apply_rows(const struct applying *a, uint64_t first, uint64_t n, const float *update,
+                      float *zeros)
 {
-    const struct rule_step *s = x->step;
-    const struct zinf_optim_hyper hyper = {.kind = ZINF_OPTIM_SGD,
-                                           .lr = (float)rate,
-                                           .weight_decay = rate > 0 ? (float)(decay / rate) : 0,
-                                           .step = s->hyper.step};
-    const uint64_t run = x->piece->rows.rows;
+    const struct rule_step *s = a->x->step;
+    const struct rule_masters own = rule_masters(s, rule_part_at(a->x, a->part, first));
+    const struct zinf_optim_array array = {.n = n * rule_part_shape(a->x, a->part).cols,
+                                           .master = own.master,
+                                           .remainder = own.remainder,
+                                           .param = own.param,
+                                           .param_dtype = s->setup->dtype,
+                                           .moment1 = zeros,
+                                           .grad = update,
+                                           .grad_dtype = ZINF_DTYPE_F32,
+                                           .grad_scale = 1};
+    memset(zeros, 0, array.n * sizeof *zeros);
+    return zinf_optim_step(&a->hyper, &array, s->setup->cpu->n_threads);
+}
+
+static int apply_whole(const struct applying *a, const float *update, float *zeros)
+{
+    const struct part_shape shape = rule_part_shape(a->x, a->part);
+    const uint64_t run = a->x->piece->rows.rows;
     int code = 0;
-    memset(zeros, 0, x->rows * x->cols * sizeof *zeros);
-    for (uint64_t i = 0; !code && i < x->rows; i += run) {
-        const struct rule_masters own = rule_masters(s, rule_matrix_at(x, i));
-        const struct zinf_optim_array array = {.n = run * x->cols,
-                                               .master = own.master,
-                                               .remainder = own.remainder,
-                                               .param = own.param,
-                                               .param_dtype = s->setup->dtype,
-                                               .moment1 = zeros + i * x->cols,
-                                               .grad = update + i * x->cols,
-                                               .grad_dtype = ZINF_DTYPE_F32,
-                                               .grad_scale = 1};
-        code = zinf_optim_step(&hyper, &array, s->setup->cpu->n_threads);
+    for (uint64_t i = 0; !code && i < shape.rows; i += run)
+        code = apply_rows(a, i, run, update + i * shape.cols, zeros + i * shape.cols);
+    return code;
+}
+
+/* Some rows of the part at a time, so that a half of the room has their update and the other one
+ * their moments. */
+static int apply_part(const struct applying *a, float *update, float *room)
+{
+    const struct matrix *x = a->x;
+    const struct part_shape shape = rule_part_shape(x, a->part);
+    const uint64_t run = piece_of(x, a->part)->rows.rows, half = x->rows * x->cols / 2;
+    int code = 0;
+    for (uint64_t i = 0, n; !code && i < shape.rows; i += n) {
+        n = run - i % run;
+        n = n * shape.cols < half ? n : half / shape.cols;
+        copy_rows(&(struct copy){x, a->part, i, n, update, room, true});
+        code = apply_rows(a, i, n, room, room + n * shape.cols);
     }
     return code;
 }
 
-/* ---- what it can be for ---- */
-
-bool rule_is_matrix(const struct zinf_tensor *t)
+int rule_matrix_apply(const struct matrix *x, float *update, float *room, double rate, double decay)
 {
-    bool whole = t->rank == 2;
-    for (uint32_t k = 0; k < t->n_pieces; k++) {
-        const struct zinf_piece *p = &t->pieces[k];
-        whole &=
-            p->rank == 2 && !p->inner && p->shape[p->transposed ? 1 : 0] == rule_matrix_rows(p);
-    }
-    return whole;
-}
-
-static int check_tensor(const struct zinf_tensor *t, const char *type, const char *key)
-{
-    if (rule_is_matrix(t))
-        return 0;
-    return zinf_fail(-ENOTSUP,
-                     "%s: %s updates whole matrices, and %s is none here: give it another "
-                     "optimizer",
-                     key, type, t->n_pieces ? t->pieces[0].name : "a tensor");
-}
-
-int rule_check_matrices(const struct setup *s, const char *key)
-{
+    struct matrix_part part = {0};
+    const struct applying a = {x,
+                               &part,
+                               {.kind = ZINF_OPTIM_SGD,
+                                .lr = (float)rate,
+                                .weight_decay = rate > 0 ? (float)(decay / rate) : 0,
+                                .step = x->step->hyper.step}};
     int code = 0;
-    for (uint32_t u = 0; u < s->n_units; u++)
-        for (uint32_t i = 0; !code && unit_trains(s, u) && i < s->graph->units[u].n_tensors; i++) {
-            const struct update_rule *rule = setup_optimizer_of(s, u, i)->rule;
-            if (rule->grain == GRAIN_MATRICES)
-                code = check_tensor(&s->graph->units[u].tensors[i], rule->type, key);
-        }
+    while (!code && rule_next_part(x->unit, x->tensor, x->piece_number, &part))
+        code = x->in_parts ? apply_part(&a, update, room) : apply_whole(&a, update, room);
     return code;
 }

@@ -63,23 +63,20 @@ static struct image image_of(const struct zinf_config_optimizer *o, uint64_t row
     return m;
 }
 
-static struct image image_of_piece(const struct optimizer *of, const struct zinf_tensor *tensor,
-                                   const struct zinf_piece *piece)
+static struct image image_of_shape(const struct optimizer *of, const struct matrix_shape *shape)
 {
-    return image_of(of->keys, rule_matrix_rows(piece), tensor->cols, piece->transposed);
+    return image_of(of->keys, shape->rows, shape->cols, shape->transposed);
 }
 
-uint64_t rule_galore_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
-                          const struct zinf_piece *piece)
+uint64_t rule_galore_kept(const struct optimizer *of, const struct matrix_shape *shape)
 {
-    const struct image m = image_of_piece(of, tensor, piece);
+    const struct image m = image_of_shape(of, shape);
     return m.rank * m.side + 2 * m.n;
 }
 
-uint64_t rule_apollo_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
-                          const struct zinf_piece *piece)
+uint64_t rule_apollo_kept(const struct optimizer *of, const struct matrix_shape *shape)
 {
-    return 2 * image_of_piece(of, tensor, piece).n + 1;
+    return 2 * image_of_shape(of, shape).n + 1;
 }
 
 static struct leading search_of(const struct setup *s, const struct image *m, uint64_t rows,
@@ -93,24 +90,23 @@ static struct leading search_of(const struct setup *s, const struct image *m, ui
 
 /* Of each element: the gradient is read once more and copied. Of each number of the image: it is
  * written, read, and Adam's of it is written. */
-static struct rule_work image_work(const struct image *m, double elems)
+static struct rule_work image_work(const struct image *m, const struct matrix_shape *shape)
 {
+    const double elems = (double)(shape->rows * shape->cols), parts = shape->in_parts ? elems : 0;
     return (struct rule_work){
         .flops = 2 * (double)m->side * (double)m->n,
-        .bytes = (8 + MATRIX_APPLY_BYTES) * elems + 12 * (double)m->n,
-        .loops = COPY_LOOP * elems + IMAGE_LOOP * (double)m->n,
+        .bytes = (8 + MATRIX_APPLY_BYTES) * elems + 12 * (double)m->n + MATRIX_PARTS_BYTES * parts,
+        .loops = COPY_LOOP * elems + IMAGE_LOOP * (double)m->n + MATRIX_PARTS_LOOP * parts,
     };
 }
 
-struct rule_work rule_galore_work(const struct optimizer *of, const struct zinf_tensor *tensor,
-                                  const struct zinf_piece *piece)
+struct rule_work rule_galore_work(const struct optimizer *of, const struct matrix_shape *shape)
 {
-    const uint64_t rows = rule_matrix_rows(piece);
-    const struct image m = image_of_piece(of, tensor, piece);
-    const struct leading search = search_of(NULL, &m, rows, tensor->cols);
+    const struct image m = image_of_shape(of, shape);
+    const struct leading search = search_of(NULL, &m, shape->rows, shape->cols);
     const struct rule_work most = leading_work(&search);
     const double gap = (double)of->keys->update_proj_gap;
-    struct rule_work work = image_work(&m, (double)(rows * tensor->cols));
+    struct rule_work work = image_work(&m, shape);
     work.flops = 2 * work.flops + most.flops / gap;
     work.bytes += most.bytes / gap;
     work.loops += most.loops / gap;
@@ -119,13 +115,12 @@ struct rule_work rule_galore_work(const struct optimizer *of, const struct zinf_
 
 /* The vectors are made anew and written, factors are found from the image and Adam's of it, and the
  * gradient is read and written when it is scaled. */
-struct rule_work rule_apollo_work(const struct optimizer *of, const struct zinf_tensor *tensor,
-                                  const struct zinf_piece *piece)
+struct rule_work rule_apollo_work(const struct optimizer *of, const struct matrix_shape *shape)
 {
-    const double elems = (double)(rule_matrix_rows(piece) * tensor->cols);
-    const struct image m = image_of_piece(of, tensor, piece);
+    const double elems = (double)(shape->rows * shape->cols);
+    const struct image m = image_of_shape(of, shape);
     const double vectors = (double)(m.rank * m.side);
-    struct rule_work work = image_work(&m, elems);
+    struct rule_work work = image_work(&m, shape);
     work.bytes += 8 * elems + 8 * (double)m.n + 4 * vectors;
     work.loops += SCALE_LOOP * elems + FACTOR_LOOP * (double)m.n + NORMAL_LOOP * vectors;
     return work;
@@ -189,12 +184,11 @@ static uint64_t workspace(const struct setup *s, const struct zinf_unit *unit, u
     const struct zinf_tensor *t = &unit->tensors[tensor];
     uint64_t most = 0;
     for (uint32_t i = 0; i < t->n_pieces; i++) {
-        const struct zinf_piece *piece = &t->pieces[i];
-        const uint64_t rows = rule_matrix_rows(piece);
-        const struct image m = image_of(&s->config->optimizer, rows, t->cols, piece->transposed);
-        const struct leading search = search_of(s, &m, rows, t->cols);
-        uint64_t bytes = own_bytes(&m, rows, t->cols) + (searches ? leading_bytes(&search) : 0) +
-                         products_bytes(s, &m, rows, t->cols);
+        const struct matrix_shape of = rule_matrix_shape(t, &t->pieces[i]);
+        const struct image m = image_of(&s->config->optimizer, of.rows, of.cols, of.transposed);
+        const struct leading search = search_of(s, &m, of.rows, of.cols);
+        uint64_t bytes = own_bytes(&m, of.rows, of.cols) + (searches ? leading_bytes(&search) : 0) +
+                         products_bytes(s, &m, of.rows, of.cols);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -214,7 +208,7 @@ static struct projected projected_of(const struct matrix *x, bool searches)
 {
     struct projected p = {
         .of = x,
-        .image = image_of(keys_of(x), x->rows, x->cols, x->piece->transposed),
+        .image = image_of(keys_of(x), x->rows, x->cols, x->transposed),
         .x = x->step->workspace,
     };
     const struct image *m = &p.image;
@@ -236,15 +230,21 @@ static struct projected projected_of(const struct matrix *x, bool searches)
 
 /* ---- both ---- */
 
+static void take_part(const void *context, const struct matrix_part *part, float *out)
+{
+    const struct matrix *x = context;
+    const struct part_shape shape = rule_part_shape(x, part);
+#pragma omp parallel for num_threads(x->step->setup->cpu->n_threads) schedule(static)
+    for (uint64_t i = 0; i < shape.rows; i++) {
+        const float *grad = x->step->grad + rule_part_at(x, part, i);
+        for (uint64_t k = 0; k < shape.cols; k++)
+            out[i * shape.cols + k] = grad[k] * x->step->grad_scale;
+    }
+}
+
 static void take_gradient(const struct projected *p)
 {
-    const struct matrix *x = p->of;
-#pragma omp parallel for num_threads(x->step->setup->cpu->n_threads) schedule(static)
-    for (uint64_t i = 0; i < x->rows; i++) {
-        const float *grad = x->step->grad + rule_matrix_at(x, i);
-        for (uint64_t k = 0; k < x->cols; k++)
-            p->x[i * x->cols + k] = grad[k] * x->step->grad_scale;
-    }
+    rule_matrix_gather(p->of, &(struct gathering){take_part, p->of, p->x, p->y});
 }
 
 /* Adam's moments of the image, and the image over the root of the second. */

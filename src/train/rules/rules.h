@@ -62,6 +62,13 @@ struct rule_step {
     struct zinf_queue *queue; /* for device_step */
 };
 
+/* A matrix that an update is made of: [rows][cols], outputs by inputs. */
+struct matrix_shape {
+    uint64_t rows, cols;
+    bool transposed; /* the file has [cols][rows] */
+    bool in_parts;   /* several pieces of the unit make it up (matrix_parts.c) */
+};
+
 /* What the update of a matrix takes in a step, on average, beyond reading its state, parameters and
  * gradient once and writing the first two: flops of products; bytes that are read and written in
  * RAM between these; and what the loops take that do this, in flops of products that take as long:
@@ -84,11 +91,9 @@ struct update_rule {
     bool by_type;     /* it has keys of its own and must therefore be optimizer.type */
     /* How many fp32 numbers are kept of a matrix, behind the moments; NULL: none. In files they are
      * the part after all moments (setup_kept_part). */
-    uint64_t (*matrix_floats)(const struct optimizer *of, const struct zinf_tensor *tensor,
-                              const struct zinf_piece *piece);
+    uint64_t (*matrix_floats)(const struct optimizer *of, const struct matrix_shape *shape);
     /* for GRAIN_MATRICES */
-    struct rule_work (*matrix_work)(const struct optimizer *of, const struct zinf_tensor *tensor,
-                                    const struct zinf_piece *piece);
+    struct rule_work (*matrix_work)(const struct optimizer *of, const struct matrix_shape *shape);
     /* unit_bytes: for GRAIN_TENSORS, the bytes of a unit's moments, instead of the arrays above.
      * workspace_bytes: for grains coarser than elements, the memory that the update of a tensor
      * needs; NULL: none. */
@@ -237,36 +242,46 @@ int rule_step_some(const struct rule_step *s, const struct rule_places *places, 
                    uint64_t n);
 int rule_check_blocks(const struct setup *s, const char *key);
 
-/* matrix.c */
+/* matrix_parts.c: which matrices of the model's files a unit has */
 /* rule_matrix_rows: how many rows of a tensor come from a piece's matrix. rule_is_matrix: whether
- * the tensor consists of whole matrices of the model's files. */
+ * the tensor consists of whole matrices of the files, or of parts of matrices that the unit has
+ * whole. rule_matrix_shape: of the whole matrix that the piece is of. */
 uint64_t rule_matrix_rows(const struct zinf_piece *piece);
-bool rule_is_matrix(const struct zinf_tensor *tensor);
+bool rule_is_matrix(const struct zinf_unit *unit, const struct zinf_tensor *tensor);
+struct matrix_shape rule_matrix_shape(const struct zinf_tensor *tensor,
+                                      const struct zinf_piece *piece);
+/* The pieces that a matrix of a unit consists of; {0} before the first one. */
+struct matrix_part {
+    uint32_t tensor, piece;
+    uint32_t n; /* parts up to this one */
+};
+/* Goes to the next part of the matrix whose first piece this is. false: there are no more. */
+bool rule_next_part(const struct zinf_unit *unit, uint32_t tensor, uint32_t piece,
+                    struct matrix_part *part);
+/* Whether the piece is the first of its matrix, which stands for all of it: plans count the
+ * matrix's work, and its owner keeps what belongs to it, at this piece. */
+bool rule_leads(const struct zinf_unit *unit, uint32_t tensor, uint32_t piece);
+/* The number behind the last tensor of a run that begins with this one and has all its matrices
+ * whole. */
+uint32_t rule_run_end(const struct zinf_unit *unit, uint32_t tensor);
 int rule_check_matrices(const struct setup *s, const char *key);
 
 /* matrices.c: Muon and NorMuon */
-struct rule_work rule_muon_work(const struct optimizer *of, const struct zinf_tensor *tensor,
-                                const struct zinf_piece *piece);
-struct rule_work rule_normuon_work(const struct optimizer *of, const struct zinf_tensor *tensor,
-                                   const struct zinf_piece *piece);
+struct rule_work rule_muon_work(const struct optimizer *of, const struct matrix_shape *shape);
+struct rule_work rule_normuon_work(const struct optimizer *of, const struct matrix_shape *shape);
 int rule_step_muon(const struct rule_step *s);
 int rule_step_normuon(const struct rule_step *s);
 uint64_t rule_matrices_workspace(const struct setup *s, const struct zinf_unit *unit,
                                  uint32_t tensor);
-uint64_t rule_neurons_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
-                           const struct zinf_piece *piece);
+uint64_t rule_neurons_kept(const struct optimizer *of, const struct matrix_shape *shape);
 
 /* projected.c */
-struct rule_work rule_galore_work(const struct optimizer *of, const struct zinf_tensor *tensor,
-                                  const struct zinf_piece *piece);
-struct rule_work rule_apollo_work(const struct optimizer *of, const struct zinf_tensor *tensor,
-                                  const struct zinf_piece *piece);
+struct rule_work rule_galore_work(const struct optimizer *of, const struct matrix_shape *shape);
+struct rule_work rule_apollo_work(const struct optimizer *of, const struct matrix_shape *shape);
 int rule_step_galore(const struct rule_step *s);
 int rule_step_apollo(const struct rule_step *s);
-uint64_t rule_galore_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
-                          const struct zinf_piece *piece);
-uint64_t rule_apollo_kept(const struct optimizer *of, const struct zinf_tensor *tensor,
-                          const struct zinf_piece *piece);
+uint64_t rule_galore_kept(const struct optimizer *of, const struct matrix_shape *shape);
+uint64_t rule_apollo_kept(const struct optimizer *of, const struct matrix_shape *shape);
 uint64_t rule_galore_workspace(const struct setup *s, const struct zinf_unit *unit,
                                uint32_t tensor);
 uint64_t rule_apollo_workspace(const struct setup *s, const struct zinf_unit *unit,

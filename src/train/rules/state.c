@@ -70,12 +70,11 @@ uint64_t rule_kept_at(const struct rule_segment *segment, const struct zinf_unit
         for (uint32_t k = 0; k < unit->tensors[i].n_pieces; k++) {
             if (i == tensor && k == piece)
                 return at;
-            if (!rule_has_piece(segment, &unit->tensors[i], k))
+            if (!rule_has_piece(segment, &unit->tensors[i], k) || !rule_leads(unit, i, k))
                 continue;
-            at +=
-                sizeof(float) * zinf_align_up(of->rule->matrix_floats(of, &unit->tensors[i],
-                                                                      &unit->tensors[i].pieces[k]),
-                                              16);
+            const struct matrix_shape shape =
+                rule_matrix_shape(&unit->tensors[i], &unit->tensors[i].pieces[k]);
+            at += sizeof(float) * zinf_align_up(of->rule->matrix_floats(of, &shape), 16);
         }
     return at;
 }

@@ -19,8 +19,10 @@ static struct kept kept_of(const struct setup *s, const struct zinf_file_part *p
                      .tensor = tensor_axis(s)->net ? 0 : (uint32_t)(part->tensor - unit->tensors),
                      .piece = (uint32_t)(part->piece - part->tensor->pieces)};
     const struct optimizer *of = setup_optimizer_of(s, k.unit, k.tensor);
-    if (unit_trains_anywhere(s, k.unit) && of->rule->matrix_floats)
-        k.n = of->rule->matrix_floats(of, part->tensor, part->piece);
+    const struct matrix_shape shape = rule_matrix_shape(part->tensor, part->piece);
+    if (unit_trains_anywhere(s, k.unit) && of->rule->matrix_floats &&
+        rule_leads(unit, k.tensor, k.piece))
+        k.n = of->rule->matrix_floats(of, &shape);
     return k;
 }
 

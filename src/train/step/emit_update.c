@@ -180,6 +180,8 @@ static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
         uses_write(&uses, g->tile);
     if (g->updated != ZINF_NO_BUFFER)
         uses_write(&uses, g->updated);
+    if (leg->kind == OP_UPDATE && e->p->setup->update_bytes)
+        uses_write(&uses, e->update_work);
     emit(e, &op, &uses);
 }
 

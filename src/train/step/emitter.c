@@ -173,6 +173,7 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     resource(e, &e->logits);
     resource(e, &e->whole_grads);
     resource(e, &e->sequence);
+    resource(e, &e->update_work);
     resource(e, &e->wire);
     if (is_piped(p->setup))
         resources(e, &e->crossing, (size_t)p->itinerary.live);
