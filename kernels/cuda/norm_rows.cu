@@ -47,12 +47,12 @@ DEVICE void unpack_stored(float (&to)[EACH], const stored_columns<float> &from)
     memcpy(to, from.at, sizeof to);
 }
 
-/* The columns that a thread keeps: of the row at hand x, for all rows w and b, and of a row that is
- * being loaded its numbers, or both terms if it is a sum. owns says which pieces of columns
- * the row has; the others are never read. */
+/* The columns that a thread keeps: x of the row at hand, w and b of all rows, and what is being
+ * loaded of the next row, unless that is a sum. owns says which pieces of columns a row has; the
+ * others are never read. */
 template <class T, int PIECES> struct team_row {
     float x[PIECES][EACH], w[PIECES][EACH], b[PIECES][EACH];
-    stored_columns<T> fetched[PIECES], branch[PIECES];
+    stored_columns<T> fetched[PIECES];
     bool owns[PIECES];
 };
 
@@ -63,22 +63,30 @@ template <int LANES> DEVICE int64_t piece_at(int64_t e, int piece, int threads)
 }
 
 /* Starts the loads of a row. */
-template <class T, int LANES, int PIECES, bool ADDS>
+template <class T, int LANES, int PIECES>
 DEVICE void fetch_row(const norm_rows_args<T> &a, team_row<T, PIECES> &s, int64_t e)
 {
-    UNROLL for (int i = 0; i < PIECES; i++)
-    {
-        if (!s.owns[i])
-            continue;
-        const int64_t at = piece_at<LANES>(e, i, a.threads);
-        load_stored(s.fetched[i], (ADDS ? a.sum.x : a.x) + at);
-        if (ADDS)
-            load_stored(s.branch[i], a.sum.r + at);
-    }
+    UNROLL for (int i = 0; i < PIECES; i++) if (s.owns[i])
+        load_stored(s.fetched[i], a.x + piece_at<LANES>(e, i, a.threads));
 }
 
-/* Makes x of what has been fetched and returns the sum of this thread's columns. If the row is a
- * sum, it is made here and also stored. */
+/* Loads 8 elements of both terms of a sum, makes the sum and stores it. */
+template <class T>
+DEVICE void take_sum(const norm_rows_args<T> &a, float (&x)[EACH], int64_t e, bool there)
+{
+    stored_columns<T> first = {}, branch = {};
+    float r[EACH];
+    if (there) {
+        load_stored(first, a.sum.x + e);
+        load_stored(branch, a.sum.r + e);
+    }
+    unpack_stored(x, first);
+    unpack_stored(r, branch);
+    residual_of(a.sum, (uint64_t)e, x, r);
+    store_rounded(a.sum.y + e, x, there);
+}
+
+/* Makes x of what has been fetched, or of a sum, and returns the sum of this thread's columns. */
 template <class T, int LANES, int PIECES, bool ADDS>
 DEVICE float take_row(const norm_rows_args<T> &a, team_row<T, PIECES> &s, int64_t e, bool there)
 {
@@ -87,14 +95,10 @@ DEVICE float take_row(const norm_rows_args<T> &a, team_row<T, PIECES> &s, int64_
     {
         if (!s.owns[i])
             continue;
-        unpack_stored(s.x[i], s.fetched[i]);
-        if (ADDS) {
-            const int64_t at = piece_at<LANES>(e, i, a.threads);
-            float r[EACH];
-            unpack_stored(r, s.branch[i]);
-            residual_of(a.sum, (uint64_t)at, s.x[i], r);
-            store_rounded(a.sum.y + at, s.x[i], there);
-        }
+        if (ADDS)
+            take_sum(a, s.x[i], piece_at<LANES>(e, i, a.threads), there);
+        else
+            unpack_stored(s.x[i], s.fetched[i]);
         UNROLL for (int k = 0; k < EACH; k++) sum += s.x[i][k];
     }
     return sum;
@@ -161,7 +165,7 @@ norm_rows_kernel(norm_rows_args<T> a)
     UNROLL for (int i = 0; i < PIECES; i++) s.owns[i] =
         team_owns<LANES, PIECES>(i, a.threads, a.cols);
     if (!ADDS && rows > 0)
-        fetch_row<T, LANES, PIECES, ADDS>(a, s, e);
+        fetch_row<T, LANES>(a, s, e);
     team_weights<T, LANES>(a.w, a.w_add, a.cols, a.threads, s.w);
     team_weights<T, LANES>(a.b, 0.0f, a.cols, a.threads, s.b);
     start_places<LANES>(places, a.threads);
@@ -170,12 +174,10 @@ norm_rows_kernel(norm_rows_args<T> a)
     NO_UNROLL for (int k = 0; k < (LANES <= 32 ? a.rows_each : rows); k++)
     {
         const bool there = LANES > 32 || k < rows;
-        if (ADDS && there)
-            fetch_row<T, LANES, PIECES, ADDS>(a, s, e);
         float mean, rstd, sum = take_row<T, LANES, PIECES, ADDS>(a, s, e, there);
         const int64_t next = row_at(a.split, row + teams) + first;
         if (!ADDS && k + 1 < rows)
-            fetch_row<T, LANES, PIECES, ADDS>(a, s, next);
+            fetch_row<T, LANES>(a, s, next);
         const float shift = row_statistics<T, LANES, PIECES>(a, s, sum, places, turn, mean, rstd);
         if (there && first == 0) {
             if (a.centred)
