@@ -154,6 +154,11 @@ config ram.json 4
 check "ranks that share tensors" fails train llama bad --config ram.json --seats 2 \
     --tensor-parallel 2
 check "are refused with the key to set" complains "zinf.mesh.tensor 2: optimizer Muon needs whole"
+config rates.json 4 ', "learning_rates": [{"pattern": "*k_proj.lora_B*", "scale": 2}]'
+check "a rate of its own for some parts of a run" fails "$zinf" train --model begun/model \
+    --lora-rank 4 --data text.txt --seq-len 16 --device host --steps 1 --config rates.json \
+    --output bad
+check "is refused" complains "beside tensors that have another optimizer or rate"
 config turns.json 4 ', "parts_in_turn": true'
 check "parts in turn" fails train llama bad --config turns.json
 check "are refused" complains "zinf.parts_in_turn: optimizer Muon needs whole matrices"

@@ -116,22 +116,29 @@ static int check_tensor(const struct zinf_unit *unit, const struct zinf_tensor *
                      key, type, t->n_pieces ? t->pieces[0].name : "a tensor");
 }
 
-/* The parts of a matrix must lie behind each other among an optimizer's elements, and change
- * alike. */
-static int check_run(const struct setup *s, uint32_t u, uint32_t tensor, const char *key)
+/* The parts of a matrix must lie behind each other among an optimizer's elements, and change alike:
+ * so do the tensors from this one to `end`. */
+static int check_run(const struct setup *s, uint32_t u, uint32_t tensor, uint32_t end,
+                     const char *key)
 {
     const struct zinf_unit *unit = &s->graph->units[u];
-    for (uint32_t i = tensor; i < rule_run_end(unit, tensor); i++) {
+    bool alike = true;
+    for (uint32_t k = 0; k < unit->tensors[tensor].n_pieces;
+         k++) /* or parts before are another's */
+        alike &= rule_leads(unit, tensor, k);
+    for (uint32_t i = tensor; i < end; i++) {
         const struct tensor_rate *a = &s->rates[u][tensor], *b = &s->rates[u][i];
         const bool moves = unit->tensors[i].decay && unit->tensors[i].elems;
-        if (moves && (unit->tensors[i].joins ? !same_rate(a, b) : a->optimizer != b->optimizer))
-            return zinf_fail(-ENOTSUP,
-                             "%s: %s, which is cut into parts that are updated together, lies "
-                             "beside tensors that have another optimizer or rate: give them the "
-                             "same, or remove zinf.tensor_parts",
-                             key, unit->tensors[tensor].pieces[0].name);
+        alike &=
+            !moves || (unit->tensors[i].joins ? same_rate(a, b) : a->optimizer == b->optimizer);
     }
-    return 0;
+    if (alike)
+        return 0;
+    return zinf_fail(-ENOTSUP,
+                     "%s: %s, which is cut into parts that are updated together, lies beside "
+                     "tensors that have another optimizer or rate: give them the same, or remove "
+                     "zinf.tensor_parts",
+                     key, unit->tensors[tensor].pieces[0].name);
 }
 
 int rule_check_matrices(const struct setup *s, const char *key)
@@ -139,13 +146,16 @@ int rule_check_matrices(const struct setup *s, const char *key)
     int code = 0;
     for (uint32_t u = 0; u < s->n_units; u++) {
         const struct zinf_unit *unit = &s->graph->units[u];
+        uint32_t end = 0; /* of the run that was checked last */
         for (uint32_t i = 0; !code && unit_trains(s, u) && i < unit->n_tensors; i++) {
             const struct update_rule *rule = setup_optimizer_of(s, u, i)->rule;
             if (rule->grain != GRAIN_MATRICES)
                 continue;
             code = check_tensor(unit, &unit->tensors[i], rule->type, key);
-            if (!code && s->rates)
-                code = check_run(s, u, i, key);
+            if (code || !s->rates || i < end)
+                continue;
+            end = rule_run_end(unit, i);
+            code = check_run(s, u, i, end, key);
         }
     }
     return code;
