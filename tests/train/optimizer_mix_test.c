@@ -166,6 +166,23 @@ static void test_schedules(void)
     check_schedules(fp16, 1, muon);
 }
 
+/* State of some layers in RAM, of others on the device: the lanes that update matrices take turns
+ * in the memory that they work in. */
+static void test_matrices_on_both(void)
+{
+    struct setting s = setting_of("AdamW", bf16, muon);
+    struct outcome reference, other;
+    s.param = s.state = "cpu";
+    s.schedule = "serial";
+    run(&s, "reference", &reference);
+    s.on_device = 0.8;
+    for (int i = 0; i < 4; i++) {
+        s.schedule = schedules[i];
+        run(&s, "other", &other);
+        check_same(&reference, &other, schedules[i]);
+    }
+}
+
 /* On the drive Lion's matrices have one moment: four bytes less of each element, but for the pages
  * that arrays begin at. */
 static void test_plan_knows_the_bytes(void)
@@ -229,6 +246,7 @@ int main(void)
     TAP_RUN(test_muon_by_type);
     TAP_RUN(test_placements);
     TAP_RUN(test_schedules);
+    TAP_RUN(test_matrices_on_both);
     TAP_RUN(test_plan_knows_the_bytes);
     TAP_RUN(test_refusals);
     remove_work();
