@@ -86,7 +86,7 @@ check_type APOLLO gpt2 ', "rank": 5, "update_proj_gap": 3'
 
 # ---- 16 bits, packed state, a pipeline ----
 
-type=NorMuon keys= dropout=0.1
+type=NorMuon keys="" dropout=0.1
 bf16='"bf16": {"enabled": true},'
 config ram.json 4
 check "bf16" run 0 train llama bf16 --config ram.json
