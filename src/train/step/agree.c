@@ -231,3 +231,45 @@ int agree_programs(struct zinf_trainer *t)
         code = a == ZINF_PIPE ? 0 : compare_orders(mesh->at[a].net, orders.sums[a]);
     return code ? code : compare_orders(mesh->all, orders.sums[ZINF_AXES]);
 }
+
+/* Adds to *differ whether ranks have different sums. */
+static int differ_on(struct zinf_net *net, uint64_t sum, bool *differ)
+{
+    int64_t most[] = {(int64_t)(sum >> 1), -(int64_t)(sum >> 1)}; /* and so the least */
+    const int code = net ? zinf_net_max(net, most, 2) : 0;
+    *differ |= net && !code && most[0] != -most[1];
+    return code;
+}
+
+/* What agree_programs fails for, which all ranks are told. */
+static int differ_anywhere(struct zinf_trainer *t, bool *differ)
+{
+    const struct zinf_mesh *mesh = &t->setup.mesh;
+    struct orders orders = {{0}};
+    int code = has_others(mesh) ? find_orders(&t->plan, &orders) : 0;
+    *differ = false;
+    for (uint32_t a = 0; !code && a < ZINF_AXES; a++)
+        code = a == ZINF_PIPE ? 0 : differ_on(mesh->at[a].net, orders.sums[a], differ);
+    if (!code)
+        code = differ_on(mesh->all, orders.sums[ZINF_AXES], differ);
+    return code ? code : agree_flag(t, differ);
+}
+
+int agree_plan(struct zinf_trainer *t)
+{
+    const struct zinf_rates agreed = t->plan.order_rates, now = t->plan.rates;
+    struct zinf_program *programs[] = {&t->plan.gradients, &t->plan.drain, &t->plan.wait,
+                                       &t->plan.speculate};
+    bool differ = false;
+    int code = agree_schedule(t);
+    if (!code)
+        code = differ_anywhere(t, &differ);
+    if (code || !differ)
+        return code;
+    t->plan.rates = agreed;
+    code = agree_schedule(t);
+    t->plan.rates = now;
+    for (size_t i = 0; !code && i < sizeof programs / sizeof *programs; i++)
+        plan_cost_again(&t->plan, programs[i]);
+    return code ? code : agree_programs(t);
+}

@@ -49,4 +49,8 @@ int agree_flag(const struct zinf_trainer *t, bool *flag);
 /* Compares the ranks' programs. Fails if they would not run the same collectives in the same order.
  */
 int agree_programs(struct zinf_trainer *t);
+/* Chooses the schedule anew and compares the programs. Ranks may have other shares of a sub-group,
+ * such as whole matrices, so that the same rates put their exchanges in other orders: then all keep
+ * to the rates by which the programs were put in order before, and to their order. */
+int agree_plan(struct zinf_trainer *t);
 #endif

@@ -351,8 +351,7 @@ int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *time
     if (code || !again)
         return code;
     t->planned_step = t->step;
-    code = agree_schedule(t);
-    return code ? code : agree_programs(t);
+    return agree_plan(t);
 }
 
 /* ---- before a step ---- */
