@@ -58,20 +58,12 @@ static void add_device(const struct all *all, struct words *w)
     add(w, "--threads", all->cuda ? NULL : all->threads);
 }
 
-static void run_gemm(struct all *all, const char *dtype)
+static void run_type(struct all *all, const struct cli_command *mode, const char *dtype)
 {
     struct words w = {.n = 0};
     add(&w, "--type", dtype);
     add_device(all, &w);
-    run_mode(all, &bench_gemm, &w);
-}
-
-static void run_attention(struct all *all, const char *dtype)
-{
-    struct words w = {.n = 0};
-    add(&w, "--type", dtype);
-    add_device(all, &w);
-    run_mode(all, &bench_attention, &w);
+    run_mode(all, mode, &w);
 }
 
 /* By which the CPU updates whole matrices, whatever the device is. */
@@ -118,15 +110,15 @@ static void run_all(struct all *all)
     if (all->config) {
         const bool updates = zinf_updates_matrices(all->config);
         if (!updates || all->cuda || all->config->dtype != ZINF_DTYPE_F32)
-            run_gemm(all, zinf_dtype_name(all->config->dtype));
+            run_type(all, &bench_gemm, zinf_dtype_name(all->config->dtype));
         if (updates)
             run_updates(all);
-        run_attention(all, zinf_dtype_name(all->config->dtype));
+        run_type(all, &bench_attention, zinf_dtype_name(all->config->dtype));
     } else {
-        run_gemm(all, "bf16");
-        run_gemm(all, "fp32");
-        run_attention(all, "bf16");
-        run_attention(all, "fp32");
+        run_type(all, &bench_gemm, "bf16");
+        run_type(all, &bench_gemm, "fp32");
+        run_type(all, &bench_attention, "bf16");
+        run_type(all, &bench_attention, "fp32");
     }
     run_optim(all);
     if (all->cuda)

@@ -203,15 +203,6 @@ static int find_orders(const struct plan *p, struct orders *o)
     return code;
 }
 
-static int compare_orders(struct zinf_net *net, uint64_t sum)
-{
-    const struct zinf_net_fact fact = {
-        "order of transfers between ranks (hosts that differ in threads or memory: set "
-        "zinf.threads, zinf.host_memory and zinf.device_memory)",
-        sum};
-    return net ? zinf_net_compare(net, &fact, 1) : 0;
-}
-
 static bool has_others(const struct zinf_mesh *mesh)
 {
     bool has = mesh->all != NULL;
@@ -220,39 +211,44 @@ static bool has_others(const struct zinf_mesh *mesh)
     return has;
 }
 
-/* Ranks compare the order of their exchanges. Along TENSOR and CONTEXT only what they meet in must
- * be alike. Along PIPE neighbours exchange in the order of the itinerary, which is not compared. */
+/* Shows the sums that the ranks of each net must have alike. Along TENSOR and CONTEXT only what
+ * they meet in must be alike. Along PIPE neighbours exchange in the order of the itinerary, which
+ * is not compared. */
+static int each_order(struct zinf_trainer *t,
+                      int (*see)(void *context, struct zinf_net *net, uint64_t sum), void *context)
+{
+    const struct zinf_mesh *mesh = &t->setup.mesh;
+    struct orders orders = {{0}};
+    int code = has_others(mesh) ? find_orders(&t->plan, &orders) : 0;
+    for (uint32_t a = 0; !code && a < ZINF_AXES; a++)
+        if (a != ZINF_PIPE && mesh->at[a].net)
+            code = see(context, mesh->at[a].net, orders.sums[a]);
+    return code || !mesh->all ? code : see(context, mesh->all, orders.sums[ZINF_AXES]);
+}
+
+static int compare(void *context, struct zinf_net *net, uint64_t sum)
+{
+    const struct zinf_net_fact fact = {
+        "order of transfers between ranks (hosts that differ in threads or memory: set "
+        "zinf.threads, zinf.host_memory and zinf.device_memory)",
+        sum};
+    (void)context;
+    return zinf_net_compare(net, &fact, 1);
+}
+
 int agree_programs(struct zinf_trainer *t)
 {
-    const struct zinf_mesh *mesh = &t->setup.mesh;
-    struct orders orders = {{0}};
-    int code = has_others(mesh) ? find_orders(&t->plan, &orders) : 0;
-    for (uint32_t a = 0; !code && a < ZINF_AXES; a++)
-        code = a == ZINF_PIPE ? 0 : compare_orders(mesh->at[a].net, orders.sums[a]);
-    return code ? code : compare_orders(mesh->all, orders.sums[ZINF_AXES]);
+    return each_order(t, compare, NULL);
 }
 
-/* Adds to *differ whether ranks have different sums. */
-static int differ_on(struct zinf_net *net, uint64_t sum, bool *differ)
+/* Sets *context, a bool, if ranks have different sums. */
+static int see_difference(void *context, struct zinf_net *net, uint64_t sum)
 {
+    bool *differ = context;
     int64_t most[] = {(int64_t)(sum >> 1), -(int64_t)(sum >> 1)}; /* and so the least */
-    const int code = net ? zinf_net_max(net, most, 2) : 0;
-    *differ |= net && !code && most[0] != -most[1];
+    const int code = zinf_net_max(net, most, 2);
+    *differ |= !code && most[0] != -most[1];
     return code;
-}
-
-/* What agree_programs fails for, which all ranks are told. */
-static int differ_anywhere(struct zinf_trainer *t, bool *differ)
-{
-    const struct zinf_mesh *mesh = &t->setup.mesh;
-    struct orders orders = {{0}};
-    int code = has_others(mesh) ? find_orders(&t->plan, &orders) : 0;
-    *differ = false;
-    for (uint32_t a = 0; !code && a < ZINF_AXES; a++)
-        code = a == ZINF_PIPE ? 0 : differ_on(mesh->at[a].net, orders.sums[a], differ);
-    if (!code)
-        code = differ_on(mesh->all, orders.sums[ZINF_AXES], differ);
-    return code ? code : agree_flag(t, differ);
 }
 
 int agree_plan(struct zinf_trainer *t)
@@ -263,7 +259,9 @@ int agree_plan(struct zinf_trainer *t)
     bool differ = false;
     int code = agree_schedule(t);
     if (!code)
-        code = differ_anywhere(t, &differ);
+        code = each_order(t, see_difference, &differ);
+    if (!code)
+        code = agree_flag(t, &differ);
     if (code || !differ)
         return code;
     t->plan.rates = agreed;
