@@ -4,6 +4,7 @@
 # the same bits wherever data live, over seats with other samples, and after a training went on.
 . "$SRCDIR/tests/support/command.sh"
 . "$SRCDIR/tests/support/ranks.sh"
+. "$SRCDIR/tests/support/tensor.sh"
 cd "$work" || exit 99
 mkdir drive
 make_text text.txt 60
@@ -13,27 +14,6 @@ check "a LLaMA" run 0 small_model llama llama 7b 64
 check "a Mistral" run 0 small_model mistral mistral 7b 64
 sed -i 's/"num_key_value_heads":[^,]*/"num_key_value_heads": 1/' mistral/config.json
 
-nowhere=none
-places=$nowhere
-stage=3
-config() { # file, parts, keys of "zinf" behind a comma
-    cat >"$1" <<EOF
-{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "gradient_clipping": 0.5,
- ${bf16:-}
- "optimizer": {"type": "$type", "params": {"lr": 2e-3, "weight_decay": 0.1$keys}},
- "zero_optimization": {"stage": $stage,
-  "offload_param": {"device": "$places", "nvme_path": "$work/drive"},
-  "offload_optimizer": {"device": "$places", "nvme_path": "$work/drive"}},
- "zinf": {"tensor_parts": $2, "threads": 1, "gradient_sum": "tree", "placement": "exact",
-  "durability": "none", "dropout": ${dropout:-0.1}${3:-}}}
-EOF
-}
-train() { # model, output, options...
-    model=$1 output=$2
-    shift 2
-    "$zinf" train --model "$model" --init --data text.txt --seq-len 16 --device host --seed 3 \
-        --steps 4 --progress none --output "$output" "$@"
-}
 same_files() { # two outputs: the optimizer's state in their checkpoints of step 2
     for file in "$1"/checkpoint-2/optimizer/*; do
         cmp "$file" "$2/checkpoint-2/optimizer/${file##*/}" || return

@@ -4,6 +4,7 @@
 # wherever data live and whoever computes.
 . "$SRCDIR/tests/support/command.sh"
 . "$SRCDIR/tests/support/mpirun.sh"
+. "$SRCDIR/tests/support/tensor.sh"
 . "$SRCDIR/tests/support/ranks.sh"
 cd "$work" || exit 99
 mkdir drive
@@ -11,29 +12,6 @@ make_text text.txt 60
 
 check "a GPT-2" run 0 small_model gpt2 gpt2 small 64
 check "a LLaMA" run 0 small_model llama llama 7b 64
-
-nowhere=none
-places=$nowhere
-stage=3
-# Eight samples a step.
-config() { # file, parts, keys of "zinf" behind a comma
-    cat >"$1" <<EOF
-{"train_batch_size": 8, "train_micro_batch_size_per_gpu": ${micro:-2}, "gradient_clipping": 0.5,
- ${bf16:-}
- "optimizer": {"type": "AdamW", "params": {"lr": 2e-3, "weight_decay": 0.1}},
- "zero_optimization": {"stage": ${stage:-3},
-  "offload_param": {"device": "$places", "nvme_path": "$work/drive"},
-  "offload_optimizer": {"device": "$places", "nvme_path": "$work/drive"}},
- "zinf": {"tensor_parts": $2, "threads": 1, "gradient_sum": "tree", "placement": "exact",
-  "durability": "none", "dropout": ${dropout:-0.1}${3:-}}}
-EOF
-}
-train() { # model, output, options...
-    model=$1 output=$2
-    shift 2
-    "$zinf" train --model "$model" --init --data text.txt --seq-len 16 --device host --seed 3 \
-        --steps 4 --progress none --output "$output" "$@"
-}
 
 for model in gpt2 llama; do
     dropout=0
