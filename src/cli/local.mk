@@ -68,4 +68,4 @@ script_tests += tests/ranks/launch_test.sh tests/cli/estimate_ranks_test.sh
 EXTRA_DIST += tests/bench/estimate_ranks.sh tests/bench/seats_overhead.sh tests/bench/parallel_torch.py
 EXTRA_DIST += tests/bench/pipeline.sh
 
-EXTRA_DIST += tests/bench/schedules.sh tests/bench/long_sequences.sh tests/bench/capped.sh tests/bench/experts.sh
+EXTRA_DIST += tests/bench/schedules.sh tests/bench/long_sequences.sh tests/bench/long_plans.sh tests/bench/capped.sh tests/bench/experts.sh
