@@ -96,6 +96,21 @@ END
         --seq-len 2048 --micro-batch 2 --accumulate 16 --seats 2 --machine 4090,ram=64G &&
         says "one after the other through all layers"
 }
+# Parameters take the room of gradients in RAM only if they are packed there and have one generation:
+# neither alone makes a step shorter, both together do.
+changes_together() {
+    cat >packed.json <<END
+{"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "gradient_clipping": 1.0,
+ "zero_optimization": {"stage": 3,
+  "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
+  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}},
+ "zinf": {"pack": "all"}}
+END
+    run 0 "$zinf" estimate --model xl --config packed.json --seq-len 256 --device-memory 1GiB \
+        --host-memory 3060MiB \
+        --machine cpu,threads=2,ram=24G,bf16=0.42,optim=57,nvme=2.78/5.14,nvme-mixed=3.77 &&
+        says "of parameters in RAM have one generation there" "parameters in RAM are packed"
+}
 check "offload_param without offload_optimizer" offload_param_alone
 check "ZeRO-3 on seats without offloading" gathers_by_itself
 check "few tokens cost what reading the weights does" few_tokens
@@ -103,4 +118,5 @@ check "weights in 4 bits are unpacked" four_bits
 check "a placement without a configuration" placed
 check "what estimates say" what_is_said
 check "two seats are searched as one" seats_are_searched
+check "changes that pay only together are searched" changes_together
 finish

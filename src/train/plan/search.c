@@ -9,12 +9,13 @@
 
 #include <math.h>
 
-#define CLEARLY 0.98  /* of the time of the best so far */
-#define AT_ALL 0.995  /* the same where not being slower is the point */
-#define IF_ANY 1      /* where it moves fewer bytes or waits less, by however little */
-#define SOMEWHAT 0.99 /* and of what takes more memory elsewhere */
-#define ANYWAY 1e9    /* and of what is asked for */
-#define HALF 4        /* steps of a quarter of an octave */
+#define CLEARLY 0.98       /* of the time of the best so far */
+#define AT_ALL 0.995       /* the same where not being slower is the point */
+#define IF_ANY 1           /* where it moves fewer bytes or waits less, by however little */
+#define SOMEWHAT 0.99      /* and of what takes more memory elsewhere */
+#define ANYWAY 1e9         /* and of what is asked for */
+#define HALF 4             /* steps of a quarter of an octave */
+#define NO_GRADS (1 << 20) /* layers of one whose gradient is in RAM, at most */
 
 struct search {
     const struct setup *setup;
@@ -303,6 +304,22 @@ static void try_packed_ram(struct search *s)
         try_for(s, other, AT_ALL, "optimizer state packed in RAM");
 }
 
+/* Parameters in RAM in place of gradients of layers, in one generation and packed where they can
+ * be: a change that may be worth it where none of its parts is. */
+static void try_fronts_for_grads(struct search *s)
+{
+    const struct setup *setup = s->setup;
+    struct variant other = s->best;
+    if (!trains(setup) || !setup_is_one_process(setup) || !setup->fills || setup->durable ||
+        setup->generations != 2 || setup->grad_tier != ZINF_TIER_DRIVE ||
+        setup->state_tier != ZINF_TIER_DRIVE)
+        return;
+    other.host_grads_part = NO_GRADS;
+    other.overwrites = true;
+    other.packs_fronts = s->best.packs == PACK_ALL;
+    try_for(s, other, AT_ALL, "parameters in RAM in place of gradients");
+}
+
 /* Whether the best plan has trained parameters in RAM in one generation. */
 static bool has_fronts(const struct search *s)
 {
@@ -466,6 +483,7 @@ static void try_fewer_bytes(struct search *s)
     try_packing(s, PACK_ALL);
     if (setup_is_one_process(s->setup) || s->setup->grain == GRAIN_ELEMENTS)
         try_packed_ram(s);
+    try_fronts_for_grads(s);
     try_packed_fronts(s);
     try_packed_frozen(s);
     try_device_unpacking(s);
@@ -485,7 +503,7 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
         if (trains(setup) && setup->fills && setup->grad_tier == ZINF_TIER_DRIVE) {
             other.host_grads_part = 3 * s.best.host_grads_part;
             try_for(&s, other, IF_ANY, "fewer gradients in RAM");
-            other.host_grads_part = 1 << 20;
+            other.host_grads_part = NO_GRADS;
             try_for(&s, other, IF_ANY, "no gradients of layers in RAM");
         }
         try_overwriting(&s);
