@@ -12,7 +12,7 @@ liboptim_la_SOURCES = cpu_optim/optim.h $(OPTIM_INTERNAL) cpu_optim/optim.c \
 	cpu_optim/optim_check.c cpu_optim/optim_reduce.c cpu_optim/optim_scalar.c \
 	cpu_optim/optim_adafactor.c cpu_optim/optim_threads.c cpu_optim/optim_split.c cpu_optim/optim_pack.c \
 	cpu_optim/optim_bench.c cpu_optim/pack.c cpu_optim/pack_change.c \
-	cpu_optim/pack_scalar.c
+	cpu_optim/pack_scalar.c cpu_optim/pack_speed.c
 liboptim_la_CFLAGS = $(OPTIM_CFLAGS)
 libcore_la_LIBADD += liboptim.la
 if HAVE_AVX2

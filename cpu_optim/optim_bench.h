@@ -33,4 +33,18 @@ struct zinf_optim_bench {
 /* Runs the benchmark. -EINVAL: n, n_threads, repeats, kind or isa is not possible; -ENOMEM. */
 int zinf_optim_bench(struct zinf_optim_bench *bench);
 
+struct zinf_pack_bench {
+    /* set by the caller */
+    uint64_t n; /* numbers; their image should be much larger than the caches */
+    int n_threads;
+    int repeats; /* rounds, of which the median is taken */
+    /* set by the call */
+    double seconds;
+    uint64_t bytes; /* of the numbers */
+};
+/* Times a change of packed fp32 numbers that leaves them as they are: piece by piece they are
+ * unpacked and packed again, as updates of packed state do. Allocates its arrays. -EINVAL, -ENOMEM
+ * as above. */
+int zinf_pack_bench(struct zinf_pack_bench *bench);
+
 #endif

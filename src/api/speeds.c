@@ -237,6 +237,8 @@ void speeds_cached(struct zinf_speeds *out, struct speed_sources *sources,
     out->link_bytes = link_of(&r, device, out->device_bytes);
     out->optimizer_bytes =
         number_of(take(&r, "optim", optim_key, SPEED_OPTIMIZER, SPEED_OPTIMIZER), "bytes");
+    out->pack_bytes =
+        number_of(take(&r, "optim", "packing", SPEED_PACKING, SPEED_PACKING), "bytes");
     speeds_device_key(device_key, ZINF_DEVICE_HOST, ZINF_DTYPE_F32);
     const cJSON *host = take(&r, "gemm", device_key, SPEED_UPDATE, SPEED_UPDATE);
     const double updates = number_of(host, "update_flops");

@@ -22,6 +22,7 @@ enum speed_rate {
     SPEED_BANDWIDTH,
     SPEED_LINK,
     SPEED_OPTIMIZER,
+    SPEED_PACKING,
     SPEED_UPDATE, /* products of updates, on the CPU */
     SPEED_READ,
     SPEED_WRITE,

@@ -22,6 +22,7 @@ struct zinf_speeds {
     double drive_read_bytes, drive_write_bytes; /* alone */
     double drive_mixed_bytes;                   /* read and written together, half and half */
     double optimizer_bytes; /* bytes that an optimizer's update reads and writes */
+    double pack_bytes;      /* bytes of plain state that updates unpack and pack again */
     double host_flops;      /* matrix products of the CPU in fp32, for optimizers such as Muon */
     double net_bytes;       /* of a host's network, each way */
     double root_bytes;      /* between a host's RAM and all of its devices at once, each way */
@@ -97,6 +98,7 @@ struct zinf_estimate {
     double drive_seconds; /* time during which the drive reads or writes */
     double model_flops;   /* of a step's forward and backward pass, recomputation not counted */
     double matrix_flops;  /* speed of matrix products by the rates, per second */
+    bool packs;           /* whether state on the drive is packed */
     double update_flops;  /* of matrix products in a step's updates, on this rank's CPU */
     struct zinf_speeds speeds; /* given and assumed ones; not set if rates were given */
     char schedule[32], device[96];

@@ -575,6 +575,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     if (!code) {
         s->compute.pace = setup_pace(s);
         s->bytes_a_flop = setup_bytes_a_flop(s);
+        s->pack_work = setup_pack_work(s);
         choose_step(s);
         code = walk_model(s);
     }

@@ -182,6 +182,7 @@ struct setup {
     double *state_shares;          /* [n_groups]: estimated size of packed state as a fraction */
     struct rule_work *group_work;  /* [n_groups]: of an update's matrices, the mean of the ranks */
     double bytes_a_flop; /* bytes that an update moves in the time of one of these flops */
+    double pack_work;    /* the same in the time in which a byte is unpacked and packed again */
     uint64_t packable_bytes[ZINF_PACKABLES]; /* bytes of the largest packed slot of each kind */
     uint64_t frozen_packable_bytes;          /* the same for frozen parameters */
     uint64_t update_bytes;                   /* workspace of the optimizer */
@@ -232,6 +233,8 @@ bool setup_lists_products(const struct setup *s);
 struct zinf_pace setup_pace(const struct setup *s);
 /* Bytes of state that an update moves in the time of one flop of its products. */
 double setup_bytes_a_flop(const struct setup *s);
+/* Bytes of state that an update moves in the time in which one is unpacked and packed again. */
+double setup_pack_work(const struct setup *s);
 /* Bytes that an update moves in the time of a sub-group's work on matrices (group_work). */
 double setup_matrix_bytes(const struct setup *s, uint32_t group);
 

@@ -41,7 +41,7 @@ everything() {
     bench 0 all --config "$work/bf16.json" --device host --threads 1 &&
         says "zinf bench memory --device host --threads 1" "zinf bench gemm --type bf16" \
             "zinf bench optim --optimizer AdamW --form split" "drives are left out" &&
-        holds "$kept" '"memory"' '/bf16"' '"AdamW/split"' || return 1
+        holds "$kept" '"memory"' '/bf16"' '"AdamW/split"' '"packing"' || return 1
     today=$(date -u +%F)
     "$zinf" init --arch gpt2 --size small --config-only --output "$work/small" >/dev/null &&
         run 0 "$zinf" estimate --model "$work/small" --config "$work/bf16.json" --threads 1 &&
@@ -50,6 +50,25 @@ everything() {
         run 0 "$zinf" estimate --model "$work/small" --config "$work/bf16.json" --threads 3 &&
         says "assumed: zinf bench gemm had 1 threads, not 3" \
             "assumed: zinf bench optim had 1 threads, not 3"
+}
+# A step that packs state is longer by what packing is slower.
+slow_packing() {
+    mkdir -p "$work/drive" && cp "$kept" "$work/kept" || return 1
+    cat >"$work/packed.json" <<END
+{"train_batch_size": 1, "bf16": {"enabled": true},
+ "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive"}},
+ "zinf": {"pack": "state", "placement": "exact"}}
+END
+    for rate in 1e12 1e8; do
+        sed "/\"packing\"/,/}/s/\"bytes\":[^,]*/\"bytes\": $rate/" "$work/kept" >"$kept"
+        run 0 "$zinf" estimate --model "$work/small" --config "$work/packed.json" --threads 1 --json &&
+            sed -n 's/.*"step_seconds":[[:space:]]*\([-+.0-9e]*\).*/\1/p' "$work/said.out" |
+            head -n 1 >"$work/seconds.$rate" || return 1
+    done
+    run 0 "$zinf" estimate --model "$work/small" --config "$work/packed.json" --threads 1 &&
+        says "packing 0.1 GB/s: zinf bench optim, $today" || return 1
+    cp "$work/kept" "$kept"
+    awk 'NR == 1 { fast = $1 } NR == 2 { exit !($1 > 2 * fast) }' "$work/seconds.1e12" "$work/seconds.1e8"
 }
 # A step is longer by what attention is slower.
 slow_attention() {
@@ -126,6 +145,7 @@ check "attention of other sizes" small_attention
 check "copies and checksums of RAM" memory_on_host
 check "all that plans go by" everything
 check "attention counts by its own rate" slow_attention
+check "packing counts by its own rate" slow_packing
 check "rates of a busy machine" under_load
 check "some of the sizes alone" sizes_go_together
 check "an unknown device" unknown_device

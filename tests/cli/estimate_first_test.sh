@@ -96,8 +96,8 @@ END
         --seq-len 2048 --micro-batch 2 --accumulate 16 --seats 2 --machine 4090,ram=64G &&
         says "one after the other through all layers"
 }
-# Parameters take the room of gradients in RAM only if they are packed there and have one generation:
-# neither alone makes a step shorter, both together do.
+# Parameters take the room that gradients of layers have in RAM only if they are packed there and have
+# one generation: none of these alone makes a step shorter. What stays is the vocabulary's gradient.
 changes_together() {
     cat >packed.json <<END
 {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "gradient_clipping": 1.0,
@@ -108,8 +108,8 @@ changes_together() {
 END
     run 0 "$zinf" estimate --model xl --config packed.json --seq-len 256 --device-memory 1GiB \
         --host-memory 3060MiB \
-        --machine cpu,threads=2,ram=24G,bf16=0.42,optim=57,nvme=2.78/5.14,nvme-mixed=3.77 &&
-        says "of parameters in RAM have one generation there" "parameters in RAM are packed"
+        --machine cpu,threads=2,ram=24G,bf16=0.42,optim=57,nvme=1.5/3,nvme-mixed=2 &&
+        says "313.02 MiB of gradients" "parameters in RAM are packed"
 }
 check "offload_param without offload_optimizer" offload_param_alone
 check "ZeRO-3 on seats without offloading" gathers_by_itself

@@ -7,7 +7,7 @@ static const struct {
     const char *word, *text, *unit;
     double scale;
     size_t offset; /* in struct zinf_speeds */
-    enum { OF_ALL, OF_DRIVES, OF_SEATS, OF_MATRICES } of;
+    enum { OF_ALL, OF_DRIVES, OF_SEATS, OF_MATRICES, OF_PACKED } of;
 } rates[SPEED_RATES] = {
     [SPEED_PRODUCTS] = {"products", "products", "GFLOP/s", 1e9,
                         offsetof(struct zinf_speeds, device_flops), OF_ALL},
@@ -19,6 +19,8 @@ static const struct {
                     OF_ALL},
     [SPEED_OPTIMIZER] = {"optim", "optimizer", "GB/s", 1e9,
                          offsetof(struct zinf_speeds, optimizer_bytes), OF_ALL},
+    [SPEED_PACKING] = {"packing", "packing", "GB/s", 1e9, offsetof(struct zinf_speeds, pack_bytes),
+                       OF_PACKED},
     [SPEED_UPDATE] = {"cpu-fp32", "CPU products fp32", "GFLOP/s", 1e9,
                       offsetof(struct zinf_speeds, host_flops), OF_MATRICES},
     [SPEED_READ] = {"nvme-read", "drive reads", "GB/s", 1e9,
@@ -45,6 +47,8 @@ static bool counts(const struct estimate *e, int rate)
         return e->seats > 1 && (rate != SPEED_PEER || e->now.link_seconds > 0);
     if (rates[rate].of == OF_MATRICES)
         return e->now.update_flops > 0;
+    if (rates[rate].of == OF_PACKED)
+        return e->now.packs;
     return rates[rate].of != OF_DRIVES || e->now.lane_bytes[0] || e->now.lane_bytes[1];
 }
 

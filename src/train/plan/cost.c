@@ -19,7 +19,11 @@
 #define PEER_BYTES 2e10     /* from one GPU to the others */
 #define RECORD_SECONDS 3e-4 /* two small writes, one after the other */
 #define DRIVE_CPU 0.15      /* of one CPU while a drive lane is busy: submission, checksums */
-#define BESIDE 0.55         /* speed of reads beside writes, and of these beside those */
+/* Bytes of state that a thread unpacks and packs again in a second with AVX-512, and how many bytes
+ * an update moves in the time of one, where memory limits both (BENCHMARKS.md). */
+#define PACK_BYTES 2.7e9
+#define PACK_WORK 1.3
+#define BESIDE 0.55 /* speed of reads beside writes, and of these beside those */
 /* Of a GPU. Kernels that are enqueued one behind the other start no faster than the CPU can launch
  * them, 4 to 6 microseconds each (pegainfer's "From Launch Overhead to CUDA Graph"), and about one
  * passes between the end of one and the next (3.8 for one of 2.9: A. Gray, "Getting Started with
@@ -88,7 +92,7 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
     for (int what = 0; what < ZINF_PACKABLES; what++) {
         const struct rule_thing t = {p->setup, (enum zinf_packable)what, group, false};
         if (op->flags & flags[what] && p->variant.packs >= packing_of(t.what))
-            work = updates ? work + PLAN_PACK_WORK * (double)rule_plain_bytes(&t)
+            work = updates ? work + p->setup->pack_work * (double)rule_plain_bytes(&t)
                            : work * rule_packed_share(&t);
     }
     return work;
@@ -195,6 +199,7 @@ static void share(const struct plan *p, struct zinf_speeds *used)
         return;
     used->root_bytes = known_or(used->root_bytes, used->optimizer_bytes);
     used->optimizer_bytes /= n;
+    used->pack_bytes /= n;
     used->host_flops /= n;
     used->drive_read_bytes /= n;
     used->drive_write_bytes /= n;
@@ -263,6 +268,8 @@ void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zi
         .root_bytes = s->root_bytes,
         .peer_bytes = known_or(s->peer_bytes, PEER_BYTES),
     };
+    used->pack_bytes = known_or(
+        s->pack_bytes, fmin(PACK_BYTES * threads_of(p), used->optimizer_bytes / PACK_WORK));
     used->attention_flops =
         known_or(s->attention_flops, used->device_flops * (host_device ? 1 : ATTENTION));
     used->attention_backward_flops =
@@ -298,6 +305,15 @@ double setup_bytes_a_flop(const struct setup *s)
     struct zinf_speeds used;
     plan_speeds_of(&p, s->options.speeds ? s->options.speeds : &unknown, &used);
     return used.optimizer_bytes / used.host_flops;
+}
+
+double setup_pack_work(const struct setup *s)
+{
+    static const struct zinf_speeds unknown;
+    const struct plan p = {.setup = s};
+    struct zinf_speeds used;
+    plan_speeds_of(&p, s->options.speeds ? s->options.speeds : &unknown, &used);
+    return used.optimizer_bytes / used.pack_bytes;
 }
 
 double setup_matrix_bytes(const struct setup *s, uint32_t group)

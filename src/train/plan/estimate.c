@@ -147,6 +147,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
         .ram_is_shared = p->setup->device->kind == ZINF_DEVICE_HOST,
         .model_flops = model_flops(p),
         .matrix_flops = matrix_flops(p),
+        .packs = p->variant.packs > PACK_OFF,
         .update_flops = update_flops(p->setup),
     };
     for (int i = 0; !code && i < n; i++)

@@ -464,9 +464,6 @@ const char *plan_lost_text(const struct plan *p, char text[static 256]);
 const char *plan_filled_text(const struct plan *p, char text[static 256]);
 /* Sets all pointers into the arenas from device_base and host_base. */
 void plan_place(struct plan *p);
-/* How many bytes an update processes in the time in which one byte is unpacked and packed: about
- * 0.2 ns with AVX2 and AVX-512 on a core that updates 6 GB/s (BENCHMARKS.md). */
-#define PLAN_PACK_WORK 1.3
 /* How many numbers of a gradient sum the products of an operation add by themselves, or are
  * expected to have added before it. */
 uint64_t plan_added_numbers(const struct plan *p, const struct zinf_op *op);

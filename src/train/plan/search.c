@@ -270,7 +270,7 @@ static bool packing_pays(const struct setup *s, enum packing packs)
     double products = 0;
     for (uint32_t g = 0; g < s->layout.n_groups; g++)
         products += setup_matrix_bytes(s, g);
-    double update = ((2 + PLAN_PACK_WORK) * bytes + products) / speeds->optimizer_bytes;
+    double update = ((2 + s->pack_work) * bytes + products) / speeds->optimizer_bytes;
     return drive_seconds(s, packs - 1) > (device_is_far(s) ? fmax(flops, update) : flops + update);
 }
 
