@@ -83,7 +83,10 @@ static int open_model(struct zinf_session *s)
     if (s->seq_len > facts->context)
         return zinf_fail(-EINVAL, "--seq-len %lld: the model's context is %lld by %s/config.json",
                          (long long)s->seq_len, (long long)facts->context, c->model);
-    return job_task_tell(s);
+    code = job_task_tell(s);
+    if (!code)
+        job_task_note_idle(s);
+    return code;
 }
 
 int session_begin(struct zinf_session *s)

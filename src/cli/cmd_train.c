@@ -62,7 +62,7 @@ static int opened(void *arg)
 static const char usage[] =
     "usage: zinf train --model DIR --data FILE... [options]\n"
     "\n"
-    "Trains a model. Options win over the configuration file; a conflict is said.\n"
+    "Trains a model. Options win over the configuration file; conflicts are reported.\n"
     "All GPUs that are visible train together; mpirun -np 4 zinf train ... has four\n"
     "processes that do.\n";
 

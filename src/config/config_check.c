@@ -212,6 +212,29 @@ static void note_state_on_drive(struct config_loader *loader)
                          zinf_config_where(config, OPT "device"), (long long)config->zero_stage);
 }
 
+static bool same_paths(const struct zinf_config_offload *a, const struct zinf_config_offload *b)
+{
+    bool same = a->n_nvme_paths == b->n_nvme_paths;
+    for (int i = 0; same && i < a->n_nvme_paths; i++)
+        same = !strcmp(a->nvme_path[i], b->nvme_path[i]);
+    return same;
+}
+
+/* There is one store for all that is on drives; DeepSpeed has one for each section. */
+static void note_other_path(struct config_loader *loader)
+{
+    const struct zinf_config *config = loader->config;
+    const struct zinf_config_offload *param = &config->offload_param;
+    const struct zinf_config_offload *state = &config->offload_optimizer;
+    if (param->device == ZINF_PLACE_NVME && state->device == ZINF_PLACE_NVME &&
+        !same_paths(param, state))
+        zinf_config_note(loader, ZINF_LOG_WARN,
+                         "%s is not used: parameters are stored where " OPT
+                         "nvme_path says; a list "
+                         "of both folders there stripes all data over both drives",
+                         zinf_config_where(config, PARAM "nvme_path"));
+}
+
 /* DeepSpeed's stage 3 alone reads offload_param. */
 static int drop_offload_param(struct config_loader *loader)
 {
@@ -250,6 +273,7 @@ static int check_zero(struct config_loader *loader)
                          "stage to 3, or ratio to 1",
                          zinf_config_where(config, OPT "ratio"), (long long)config->zero_stage);
     note_state_on_drive(loader);
+    note_other_path(loader);
     return 0;
 }
 

@@ -129,6 +129,7 @@ uint32_t zinf_graph_add_unit(struct zinf_graph *graph, bool trained, const char 
     graph->units = list;
     struct zinf_unit *unit = &list[graph->n_units];
     unit->trained = trained;
+    unit->constant = !trained;
     va_start(args, format);
     vsnprintf(unit->name, sizeof unit->name, format, args);
     va_end(args);

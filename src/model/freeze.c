@@ -90,6 +90,7 @@ static int freeze_unit(struct companions *second, struct freeze_choice *c, uint3
     int code = trained ? 0 : zinf_fail(-ENOMEM, "no memory to freeze a model");
     for (uint32_t i = 0; !code && i < u->n_tensors; i++) {
         code = look_at(c, &u->tensors[i], prefix, &trained[i]);
+        trained[i] = trained[i] && !u->constant;
         *any = *any || trained[i];
     }
     if (!code)

@@ -201,6 +201,7 @@ struct zinf_tensor {
 struct zinf_unit {
     char name[32]; /* "table.0", "block.3", ... */
     bool trained;  /* else no gradient, no state, one generation */
+    bool constant; /* no training trains it: backward passes make no gradient for it */
     struct zinf_tensor *tensors;
     uint32_t n_tensors;
     uint64_t elems, decay_elems;

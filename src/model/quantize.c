@@ -103,12 +103,22 @@ struct quantizing {
     int code;
 };
 
-/* Whether a name of the list is the tensor's module, or one that it is in. */
+/* As in transformers, which skips a model's last module: a head of classes is trained whole beside
+ * adapters. path: a module, with a dot at its end. */
+static bool is_of_head(const char *path)
+{
+    return !strncmp(path, "classifier.", 11) || !strncmp(path, "score.", 6);
+}
+
+/* Whether the tensor's module, or one that it is in, stays as it is: a head, or a name of the list.
+ */
 static bool is_skipped(const struct quantizing *p, const struct zinf_piece *piece)
 {
     char path[192];
     const cJSON *item;
     snprintf(path, sizeof path, "%s%s.", piece->plain_name ? "" : p->prefix, piece->name);
+    if (is_of_head(path))
+        return true;
     cJSON_ArrayForEach(item, p->choice->skip)
     {
         const char *name = cJSON_IsString(item) ? item->valuestring : "";

@@ -124,8 +124,9 @@ bool setup_uses_drive(const struct setup *s)
 
 const struct zinf_config_offload *setup_drives(const struct zinf_config *c)
 {
-    bool state = c->offload_optimizer.device == ZINF_PLACE_NVME;
-    return state && c->offload_optimizer.n_nvme_paths ? &c->offload_optimizer : &c->offload_param;
+    const struct zinf_config_offload *state = &c->offload_optimizer, *param = &c->offload_param;
+    bool first = state->device == ZINF_PLACE_NVME || !param->n_nvme_paths;
+    return first && state->n_nvme_paths ? state : param;
 }
 
 /* ---- rows of a micro-batch: of whole sequences, or new ones of sequences that are continued ----

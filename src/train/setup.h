@@ -172,6 +172,9 @@ struct setup {
     /* The first is the run's optimizer; a tensor may have another one (setup_rates.h). */
     struct optimizer optimizers[MAX_OPTIMIZERS];
     uint32_t n_optimizers;
+    /* The types of all optimizers, and which tensors have which: it tells moments of different
+     * trainings apart. */
+    char optimizers_text[64];
     enum rule_grain grain;         /* the coarsest grain of all optimizers */
     struct zinf_device *cpu;       /* makes the products of optimizers over matrices; else NULL */
     struct zinf_optim_hyper hyper; /* of the first optimizer, without lr and step */
@@ -426,7 +429,8 @@ uint64_t setup_resident_bytes(const struct setup *s);
 uint64_t setup_ram_bytes(const struct setup *s);
 /* Whether anything may live on a drive. */
 bool setup_uses_drive(const struct setup *s);
-/* The configuration section whose nvme_path the store uses. */
+/* The configuration section whose nvme_path the store uses: that of the state if it is on a drive,
+ * else that of the parameters, else the one that has a path. */
 const struct zinf_config_offload *setup_drives(const struct zinf_config *config);
 
 /* ---- setup_chunks.c: sequences that are visited in chunks ---- */
@@ -519,9 +523,8 @@ static inline bool unit_has_codes(const struct setup *s, uint32_t unit)
 int setup_optimizer(struct setup *s);
 int setup_add_optimizer(struct setup *s, const char *type, const char *key);
 int setup_check_optimizers(const struct setup *s);
-/* The types of all optimizers, and which tensors have which, as a text: it tells moments of
- * different trainings apart. */
-void setup_optimizers_text(const struct setup *s, char text[64]);
+/* Sets optimizers_text; needs rates. */
+int setup_name_optimizers(struct setup *s);
 /* The largest number of moments of any optimizer. */
 int setup_n_moments(const struct setup *s);
 /* The checkpoint part that holds what optimizers keep of matrices beside moments; 0: there is none.

@@ -276,7 +276,7 @@ static int take_rates(struct setup *s)
     return s->rates ? 0 : zinf_fail(-ENOMEM, "no memory for learning rates");
 }
 
-int setup_rates(struct setup *s)
+static int find_rates(struct setup *s)
 {
     const char *text = s->config->learning_rates;
     bool decays = s->config->layer_decay != 1;
@@ -300,6 +300,12 @@ int setup_rates(struct setup *s)
             code = s->optimizers[i].rule->check_rates(s, text ? key : "zinf.layer_decay");
     cJSON_Delete(rules);
     return code;
+}
+
+int setup_rates(struct setup *s)
+{
+    int code = find_rates(s);
+    return code ? code : setup_name_optimizers(s);
 }
 
 void setup_free_rates(struct setup *s)

@@ -9,6 +9,16 @@
 
 /* ---- drives, queues, lanes ---- */
 
+/* The configuration was refused where parameters or state have no path. */
+static int fail_pathless(const struct setup *s)
+{
+    const bool values = s->x_tier == ZINF_TIER_DRIVE;
+    return zinf_fail(-EINVAL,
+                     "%s is \"nvme\", but no key names a folder on a drive: set "
+                     "zero_optimization.offload_param.nvme_path to one",
+                     values ? "zinf.activation_device" : "zero_optimization.offload_param.device");
+}
+
 static int open_store(struct zinf_trainer *t)
 {
     const struct zinf_config *c = t->setup.config;
@@ -17,10 +27,7 @@ static int open_store(struct zinf_trainer *t)
     if (!setup_uses_drive(&t->setup))
         return 0;
     if (!section->n_nvme_paths)
-        return zinf_fail(-EINVAL,
-                         "zero_optimization.%s.device is nvme, but nvme_path is not set: "
-                         "name a folder on a local drive",
-                         name);
+        return fail_pathless(&t->setup);
     struct zinf_store_options options = {
         .paths = (const char *const *)section->nvme_path,
         .n_paths = section->n_nvme_paths,

@@ -218,9 +218,18 @@ else
     chmod u+w locked
 fi
 
+# An option of another task changes nothing, and a message says so.
+"$zinf" train --model model --data text.txt --output idle --steps 1 --seq-len 16 --threads 1 --progress none \
+    --prefix 'say: ' --class-weights balanced >said.out 2>said.err
+holds said.err "--prefix, --class-weights changes nothing: the task is causal-lm, see --task"
+verdict $? "options of other tasks are named"
+
 # ---- drives ----
 offload no-path.json ""
 refuse_train 1 "nvme_path is not given" "no-path.json;nvme_path;missing" --config no-path.json
+echo '{"train_micro_batch_size_per_gpu": 1, "zinf": {"activation_device": "nvme"}}' >values.json
+refuse_train 1 "nor is it for activations" \
+    'zinf.activation_device is "nvme";set zero_optimization.offload_param.nvme_path' --config values.json
 offload no-folder.json ", \"nvme_path\": \"$work/nowhere\""
 refuse_train 1 "nvme_path does not exist" "nvme_path;$work/nowhere;make it" --config no-folder.json
 if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ] && mkdir "$shm" 2>/dev/null; then

@@ -45,6 +45,15 @@ value() { # key: of what was said
 }
 is() { awk "BEGIN { exit !($1) }"; }
 
+# ---- adapters above 4 and 8 bits: the head is neither, and is trained whole ----
+
+for form in nf4 int8; do
+    check "adapters above $form" train 0 llama $form.out --data pairs.jsonl --steps 3 --lora-rank 2 \
+        --quantize $form
+    holds $form.out/model/adapter_model.safetensors 'score'
+    verdict $? "have the head beside them"
+done
+
 # ---- learning ----
 
 for arch in gpt2 llama; do

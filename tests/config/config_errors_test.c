@@ -57,6 +57,35 @@ static void test_unknown_keys(void)
     CHECK_BAD(rows, NULL);
 }
 
+/* One store has all that is on drives. */
+static void test_a_second_path_is_said(void)
+{
+#define OFFLOADED(which, place, path)                                                              \
+    "\"offload_" which "\": {\"device\": \"" place "\", \"nvme_path\": \"" path "\"}"
+#define BOTH(a, place, b)                                                                          \
+    "{" MICRO ", \"zero_optimization\": {\"stage\": 3, " OFFLOADED(                                \
+        "optimizer", "nvme", a) ",\n" OFFLOADED("param", place, b) "}}"
+    static const struct {
+        const char *text;
+        bool said;
+    } rows[] = {{BOTH("/a", "nvme", "/b"), true},
+                {BOTH("/a", "nvme", "/a"), false},
+                {BOTH("/a", "cpu", "/b"), false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct zinf_config *config;
+        logged[0] = '\0';
+        int code = parse(&config, rows[i].text, NULL);
+        CHECKF(!code, "%s", zinf_error());
+        CHECKF(!!strstr(logged,
+                        "warning: ds.json:2: zero_optimization.offload_param.nvme_path is "
+                        "not used: parameters are stored where "
+                        "zero_optimization.offload_optimizer.nvme_path says") == rows[i].said,
+               "%s: %s", rows[i].text, logged);
+        if (!code)
+            zinf_config_destroy(config);
+    }
+}
+
 static void test_lenient_turns_unknown_keys_into_warnings(void)
 {
     struct zinf_config *config;
@@ -345,6 +374,7 @@ int main(void)
     zinf_log_set_sink(catch_log, NULL);
     zinf_log_set_level(ZINF_LOG_INFO);
     TAP_RUN(test_unknown_keys);
+    TAP_RUN(test_a_second_path_is_said);
     TAP_RUN(test_lenient_turns_unknown_keys_into_warnings);
     TAP_RUN(test_bad_values);
     TAP_RUN(test_combinations_that_cannot_be);

@@ -134,6 +134,9 @@ micro=8
 rm -r gpt2.one
 check "GPT-2, one micro-batch" run 0 train gpt2 gpt2.one --config one.json --micro-batch 8
 pipes gpt2 2 2 3 nvme
+keys=', "pack": "all"'
+pipes gpt2 2 2 2 nvme
+keys=
 micro=
 rm -r llama.one
 check "LLaMA in chunks" run 0 train llama llama.one --config one.json --sequence-chunk 4
@@ -179,6 +182,23 @@ check "have the same bits" same_adapter adapted.one adapted.4
 check "a checkpoint of theirs" run 0 adapt adapted.4 --config one.json --resume --steps 4
 check "stands on the same base" complains "step 4: saved"
 more=
+
+# A rank of the pipeline begins magnitudes by its own layers' weights alone.
+config dora.one.json 3 none ', "adapter": {"r": 4, "use_dora": true}'
+config dora.json 2 cpu ', "adapter": {"r": 4, "use_dora": true}'
+check "adapters with magnitudes on one rank" run 0 adapt dora.one --config dora.one.json
+check "over two seats in a pipeline" run 0 adapt dora.2 --config dora.json --seats 2 --pipeline-parallel 2
+check "have the same bits" same_adapter dora.one dora.2
+
+# One rank trains nothing, and so has no updates to wait for in the first steps.
+mkdir frozen && cp llama/* frozen
+config one.json 3 none ', "freeze": ["*", "!*.layers.2.*"]'
+check "one layer of a LLaMA" run 0 train frozen frozen.one --config one.json
+for schedule in update-in-forward update-in-backward; do
+    keys=", \"freeze\": [\"*\", \"!*.layers.2.*\"], \"schedule\": \"$schedule\""
+    pipes frozen 2 2 3 nvme
+done
+keys=
 
 # ---- several ranges of layers for each rank, in turn ----
 

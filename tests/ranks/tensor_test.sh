@@ -289,6 +289,39 @@ check "names what is missing" complains "tensor_parallel.autotp_size is 4, and t
 check "three seats" fails train llama bad --config shares.json --seats 3 --tensor-parallel 3
 check "do not divide four parts" complains "zinf.tensor_parts 4 is no multiple"
 
+# ---- what belongs to tensors, and not to the units that a rank has of them ----
+
+same_losses() { # two outputs, whose files have their tensors in different orders
+    losses "$1" >"$work/losses" && losses "$2" | cmp - "$work/losses"
+}
+dropout=0.1
+in_turn=', "parts_in_turn": true'
+places=cpu
+bf16='"bf16": {"enabled": true, "bf16_optimizer_states": true, "bf16_master_weights_and_grads": true},'
+config half.json 4
+config turn.json 4 "$in_turn"
+check "moments rounded to bf16" run 0 train llama half --config half.json
+check "of parts in turn" run 0 train llama half.turn --config turn.json
+check "have the bits of all together" same_losses half half.turn
+for seats in 2 4; do
+    check "by $seats seats" run 0 train llama half.$seats --config half.json --seats $seats \
+        --tensor-parallel $seats
+    check "have the bits of one" same_result half half.$seats
+done
+bf16=
+lion=', "learning_rates": [{"pattern": "*.layers.0.*", "optimizer": "Lion", "lr": 1e-4}]'
+config pair.json 4 "$lion"
+config turn.json 4 "$lion$in_turn"
+check "two optimizers" run 0 train llama pair --config pair.json
+check "two steps of these" run 0 train llama pair.on --config pair.json --steps 2
+cp -r pair.on pair.turn
+check "two seats go on" run 0 train llama pair.on --config pair.json --seats 2 --tensor-parallel 2 \
+    --resume
+check "to the bits of one" same_result pair pair.on
+check "parts in turn go on" run 0 train llama pair.turn --config turn.json --resume
+check "to the bits of one, too" same_losses pair pair.turn
+places=$nowhere
+
 # ---- going on, and what is not cut ----
 
 config ram.json 2

@@ -138,6 +138,7 @@ static int copy_of_unit(struct attaching *at, uint32_t unit)
         code = mark_tensor(at, unit, &u->tensors[i], &marked[i]);
         any = any || marked[i];
     }
+    any = any && !u->constant; /* PEFT takes the base's where an adapter has none */
     if (!code && any)
         code = check_ties(at, unit);
     if (!code && any)

@@ -3,10 +3,51 @@
  * bf16 moments are rounded stochastically: to nearest, a second moment would stop where its change
  * in a step is below half a unit in the last place, which is a 256th of it. The random bits are
  * those of the training's seed, the unit, the element in it and the step, so results depend on no
- * placement, on no number of ranks, and on no resume.
+ * placement, on no number of ranks, and on no resume. Of a model that is cut, ranks have units of
+ * different tensors: there the bits are those of the tensor, its shard and the element in it.
  */
 #include "train/rules/rules.h"
 #include "train/setup_rates.h"
+
+#include <xxhash.h>
+
+/* ---- random bits ---- */
+
+struct rounding {
+    uint64_t key, first; /* the number of element 0 of the unit, which may wrap around */
+    uint64_t end;        /* the unit's element up to which both hold */
+};
+
+static uint64_t key_of(const struct zinf_tensor *t)
+{
+    const struct zinf_piece *p = &t->pieces[0];
+    const uint64_t numbers[] = {t->shard, p->slab, p->rows.file_first};
+    return XXH3_64bits_withSeed(p->name, strlen(p->name), XXH3_64bits(numbers, sizeof numbers));
+}
+
+/* From element `at` of the unit on. */
+static struct rounding rounding_at(const struct setup *s, uint32_t unit, uint64_t at)
+{
+    const struct zinf_unit *u = &s->graph->units[unit];
+    const struct zinf_tensor *t = NULL;
+    struct rounding r = {s->options.seed ^ (unit + 1) * 0x9e3779b97f4a7c15u, 0, UINT64_MAX};
+    if (!s->graph->shards.of)
+        return r;
+    for (uint32_t i = 0; i < u->n_tensors; i++) {
+        const struct zinf_tensor *other = &u->tensors[i];
+        if (other->n_pieces && other->offset <= at && (!t || other->offset > t->offset))
+            t = other;
+        if (other->n_pieces && other->offset > at && other->offset < r.end)
+            r.end = other->offset;
+    }
+    if (t) {
+        r.key = s->options.seed ^ key_of(t);
+        r.first = 0 - t->offset;
+    }
+    return r;
+}
+
+/* ---- steps ---- */
 
 /* n elements of the segment from `at` on, which are those from element `from` on at these places.
  */
@@ -43,8 +84,10 @@ static struct zinf_optim_array array_of(const struct rule_step *s, const struct 
         array.half_moment1 = (uint16_t *)(void *)moment1;
         array.half_moment2 = (uint16_t *)(void *)moment2;
         array.stochastic_rounding = true;
-        array.rounding_key = setup->options.seed ^ (g->unit + 1) * 0x9e3779b97f4a7c15u;
-        array.first_element = setup->layout.units[g->unit].slice_first + g->first + first;
+        const uint64_t element = setup->layout.units[g->unit].slice_first + g->first + first;
+        const struct rounding rounding = rounding_at(setup, g->unit, element);
+        array.rounding_key = rounding.key;
+        array.first_element = rounding.first + element;
     } else {
         array.moment1 = (float *)(void *)moment1;
         array.moment2 = (float *)(void *)moment2;
@@ -93,6 +136,10 @@ static int step_runs(const struct rule_step *s, const struct rule_places *places
         hyper.weight_decay = run.weight_decay;
         hyper.lr = (float)((double)hyper.lr * run.lr_scale);
         n = end - begin < run.n ? end - begin : run.n;
+        if (s->segment.of->rule->half) {
+            const uint64_t left = rounding_at(s->setup, g->unit, first + begin).end - first - begin;
+            n = n < left ? n : left;
+        }
         struct zinf_optim_array array = array_of(s, places, from, begin, n);
         code = n_threads ? zinf_optim_step(&hyper, &array, n_threads)
                          : step_on_device(s, &hyper, &array);

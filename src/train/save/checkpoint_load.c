@@ -328,8 +328,7 @@ int checkpoint_check_base(const struct checkpoint *c, const char *folder,
                           const struct zinf_trainer *t)
 {
     const char *base = t->setup.options.model_path;
-    char optimizers[64];
-    setup_optimizers_text(&t->setup, optimizers);
+    const char *optimizers = t->setup.optimizers_text;
     int code = c->foreign ? checkpoint_check_foreign(c, folder, optimizers) : 0;
     if (code)
         return code;

@@ -59,8 +59,7 @@ static uint64_t layout_number(const struct zinf_trainer *t, enum packing packs)
                               t->setup.hyper.kind, t->setup.optimizers[0].rule->number,
                               data->rank,          data->world};
     uint64_t sum = XXH3_64bits_withSeed(family, strlen(family), XXH3_64bits(kinds, sizeof kinds));
-    char optimizers[64];
-    setup_optimizers_text(&t->setup, optimizers);
+    const char *optimizers = t->setup.optimizers_text;
     if (t->setup.n_optimizers > 1)
         sum = XXH3_64bits_withSeed(optimizers, strlen(optimizers), sum);
     for (uint32_t u = 0; u < l->n_units; u++)

@@ -113,8 +113,9 @@ int transfer_note_image(const struct source *s, uint32_t unit, const char *name)
 void transfer_put_norms(const struct source *s, uint32_t unit)
 {
     const struct zinf_graph *g = s->setup->graph;
+    const bool here = g->units[unit].n_tensors; /* and not on another rank of a pipeline */
     struct region r = source_region(s);
-    for (uint32_t i = 0; s->norms && i < g->n_adapted; i++) {
+    for (uint32_t i = 0; here && s->norms && i < g->n_adapted; i++) {
         const struct zinf_adapted *a = &g->adapted[i];
         if (a->adapter != unit || !a->has_magnitude)
             continue;

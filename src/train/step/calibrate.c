@@ -320,14 +320,25 @@ static int predict_again(struct zinf_trainer *t, const struct zinf_lane_times *t
     return 0;
 }
 
+/* Of ranks of a pipeline one may have nothing to update in a step in which others still have. */
+static int agree_steady(const struct zinf_trainer *t, bool *steady)
+{
+    bool rests = !t->n_ran;
+    const int code = is_piped(&t->setup) ? agree_flag(t, &rests) : 0;
+    *steady = !rests;
+    return code;
+}
+
 int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times)
 {
     double simulated[ZINF_RATE_KINDS], expected;
-    if (!t->n_ran)
-        return 0;
+    bool steady;
+    int code = agree_steady(t, &steady);
+    if (code || !steady)
+        return code;
     if (!t->n_calibrated && times->both_drive_seconds > 0)
         correct_mix(t, times);
-    int code = simulate(t, simulated, &expected);
+    code = simulate(t, simulated, &expected);
     if (code)
         return code;
     if (t->n_calibrated >= SECOND_LOOK && of_drive(simulated) > 0) {

@@ -193,9 +193,15 @@ struct carried emit_grad_sum(struct emitter *e, uint32_t unit)
                              .kind = OP_READ,
                              .from = {GRAD_HOME, ALONE},
                              .to = {GRAD_STAGING, ALONE}};
+    struct leg unpacked[] = {read, read};
     struct trip t = trip_of_grad(e, unit, 0);
     const bool on_drive = t.home.tier == ZINF_TIER_DRIVE;
-    if (on_drive)
+    unpacked[0].to.place = unpacked[1].from.place = GRAD_PACKED;
+    unpacked[1].lane = ZINF_LANE_HOST;
+    unpacked[1].kind = OP_UNPACK;
+    if (on_drive && e->p->homes[unit].packs_grad)
+        emit_packed(e, &t, unpacked);
+    else if (on_drive)
         emit_leg(e, &t, &read);
     const struct end end = on_drive ? read.to : read.from;
     return (struct carried){t.stops[end.place], end, false};
