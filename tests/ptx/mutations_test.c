@@ -217,6 +217,7 @@ static void test_mutants(void)
         {"scan_backward", scanned, ZINF_DTYPE_F32, false},
         {"scan_gradients", scanned, ZINF_DTYPE_F32, false},
         {"scan_forward", scanned_piece, ZINF_DTYPE_F32, false},
+        {"scan_forward", scanned_cut, ZINF_DTYPE_BF16, false},
         {"scan_backward", scanned_piece, ZINF_DTYPE_BF16, false},
         {"scan_gradients", scanned_piece, ZINF_DTYPE_F16, false},
         {"scan_gradients", scanned_by_decay, ZINF_DTYPE_F16, false},
