@@ -195,23 +195,6 @@ static int sinks(struct setup *s)
     return code ? code : s->ops->sinks_backward(s->q, &a);
 }
 
-static int merges(struct setup *s)
-{
-    enum { ROWS = 20, HEADS = 3, DIM = 40 };
-    struct zinf_attention_merge a = {.dtype = s->dtype, .batch = 2, .seq = ROWS / 2};
-    a.n_heads = HEADS, a.head_dim = DIM, a.part = s->in[0], a.last = true;
-    a.part_lse = (float *)(void *)s->in[7];
-    a.sum = take(s, ROWS * HEADS * DIM, ZINF_DTYPE_F32);
-    a.lse = take(s, ROWS * HEADS, ZINF_DTYPE_F32);
-    a.out = take(s, ROWS * HEADS * DIM, s->dtype);
-    a.first = true;
-    int code = s->ops->attention_merge(s->q, &a);
-    a.first = false;
-    a.part = s->in[1];
-    a.part_lse = (float *)(void *)s->in[8];
-    return code ? code : s->ops->attention_merge(s->q, &a);
-}
-
 static int heads(struct setup *s)
 {
     enum { ROWS = 12, HEADS = 3, COLS = 40 };
