@@ -37,6 +37,19 @@ struct zinf_relative {
 };
 #define ZINF_RELATIVE_MAX_HALF 512 /* as many as fit into a GPU kernel's arguments */
 
+/* What attention over keys of several calls (which follow each other) has found so far. A row's
+ * sums go from tile to tile of ZINF_ATTENTION_TILE keys of the whole sequence, and go on within a
+ * tile that a call has cut. So out and lse have the bits that one call gives: of the host, wherever
+ * keys are cut; of a GPU, where that is between tiles. */
+struct zinf_attention_running {
+    bool first, last; /* first: nothing is there yet; last: out and lse are written, by no other */
+    float *sums;      /* [batch*seq][n_heads head_dim]: of values, not yet divided */
+    float *part;      /* the same within a tile; NULL: calls are cut between tiles alone */
+    float *numbers;   /* [batch][n_heads][seq][ZINF_ATTENTION_NUMBERS] of the device's own */
+};
+#define ZINF_ATTENTION_TILE 64
+#define ZINF_ATTENTION_NUMBERS 18
+
 /* Softmax attention that never stores T x T numbers (Dao et al., arXiv 2205.14135). A row of qkv
  * has [n_heads][head_dim] queries, then [n_kv_heads][head_dim] keys, then values. Rows are b * seq
  * + t. The score of query i and key j of head h is scale q . k; with a softcap, softcap tanh(that /
@@ -55,9 +68,8 @@ struct zinf_attention {
      * sequence; 0: it is not in parts. Rows and keys beyond it are ignored. whole_keys: the same
      * for keys of another sequence; 0: they are of the same sequence. */
     int64_t whole_seq, whole_keys;
-    /* the result will be merged with other keys' (zinf_attention_merge): a row that sees no key has
-     * an lse of -infinity */
-    bool partial;
+    /* In the caller's memory; NULL: these are all keys. For forward with keys in kv alone. */
+    const struct zinf_attention_running *running;
     bool causal;
     /* a query sees itself and window - 1 keys before it (Jiang et al., arXiv 2310.06825); 0: all;
      * causal only */
@@ -111,19 +123,6 @@ static inline int64_t zinf_attention_distances(const struct zinf_attention *args
     return args->seq + zinf_attention_keys(args) - 1;
 }
 #define ZINF_ATTENTION_MAX_SLOPES 256 /* as many as fit into a GPU kernel's arguments */
-
-/* Combines attention over several sets of keys (each `partial`) by their shares in the softmax, in
- * fp32, a call for each set. After the last call out and lse are those of attention over all keys.
- */
-struct zinf_attention_merge {
-    enum zinf_dtype dtype;
-    int64_t batch, seq, n_heads, head_dim;
-    bool first, last;      /* first: sum and lse have no content yet; last: out is wanted */
-    const void *part;      /* [batch*seq][n_heads head_dim] of one set of keys */
-    const float *part_lse; /* [batch][n_heads][seq] */
-    float *sum, *lse;      /* as part and part_lse */
-    void *out;             /* as part */
-};
 
 /* Each head's sink is a number that takes part in the softmax of every row and is then dropped
  * (Xiao et al., arXiv 2309.17453). Run behind attention without it: out *= exp(lse - l), and lse

@@ -142,10 +142,25 @@ static int check_parts(const struct zinf_attention *a, const char *operation)
                          (ll)a->first_key, (ll)a->whole_seq);
     if (!a->key_seq && (a->first_query || a->first_key || a->whole_seq || a->d_kv_sums))
         return zinf_fail(-EINVAL, "%s: queries of a part of a sequence need key_seq", operation);
-    if (!a->key_seq && a->partial)
-        return zinf_fail(-EINVAL, "%s: partial needs key_seq", operation);
     if (a->whole_keys && !a->whole_seq)
         return zinf_fail(-EINVAL, "%s: whole_keys needs whole_seq", operation);
+    return 0;
+}
+
+/* Keys of several calls. */
+static int check_running(const struct zinf_attention *a, const char *operation)
+{
+    const struct zinf_attention_running *running = a->running;
+    const int64_t end = a->first_key + a->key_seq, tile = ZINF_ATTENTION_TILE;
+    if (!a->key_seq || a->relative)
+        return zinf_fail(-EINVAL,
+                         "%s: keys of several calls need key_seq, and no relative positions",
+                         operation);
+    if (!running->part && (a->first_key % tile || (!running->last && end % tile)))
+        return zinf_fail(-EINVAL,
+                         "%s: keys from %lld to %lld, which are not between tiles of %lld, need "
+                         "memory for a part of one",
+                         operation, (ll)a->first_key, (ll)end, (ll)tile);
     return 0;
 }
 
@@ -175,6 +190,8 @@ int check_attention(const struct zinf_attention *a, const char *operation)
         code = check_parts(a, operation);
     if (!code && a->relative)
         code = check_relative(a, operation);
+    if (!code && a->running)
+        code = check_running(a, operation);
     return code ? code : check_dropout(&a->dropout, operation);
 }
 
@@ -202,15 +219,6 @@ int check_attention_cached(const struct zinf_attention_cached *a)
                          "attention_cached: %lld rows of a source beside a window or slopes",
                          (ll)a->source->rows);
     return 0;
-}
-
-int check_attention_merge(const struct zinf_attention_merge *a)
-{
-    if (a->batch >= 0 && a->seq >= 1 && a->n_heads >= 1 && a->head_dim >= 1)
-        return 0;
-    return zinf_fail(-EINVAL,
-                     "attention_merge: %lld samples of %lld rows of %lld heads of size %lld",
-                     (ll)a->batch, (ll)a->seq, (ll)a->n_heads, (ll)a->head_dim);
 }
 
 int check_sinks(const struct zinf_sinks *a, const char *operation)

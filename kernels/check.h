@@ -57,7 +57,6 @@ int check_softcap(float cap, const char *operation);
 int check_preference(const struct zinf_preference *args);
 int check_noise(const struct zinf_noise *args);
 int check_heads(const struct zinf_heads *args);
-int check_attention_merge(const struct zinf_attention_merge *args);
 int check_sinks(const struct zinf_sinks *args, const char *operation);
 int check_squared_error(const struct zinf_squared_error *args);
 int check_loss(const struct zinf_cross_entropy *args, bool tile, const char *operation);

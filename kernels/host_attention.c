@@ -146,57 +146,6 @@ int host_sinks_backward(struct zinf_queue *q, const struct zinf_sinks *args)
     return code ? code : host_each_row(q, args->n_heads, work, backward_head, args);
 }
 
-/* ---- attention over keys of several calls ---- */
-
-/* Shares of what is there and of what joins it, and the logarithm of both. */
-struct shares {
-    float old, part, lse;
-};
-
-static struct shares shares_of(float old, float part, bool first)
-{
-    const float top = old > part ? old : part, away = expf(-fabsf(old - part));
-    if (first || old == -INFINITY)
-        return (struct shares){0.0f, 1.0f, part};
-    if (part == -INFINITY)
-        return (struct shares){1.0f, 0.0f, old};
-    const float big = 1.0f / (1.0f + away), small = away * big;
-    return (struct shares){old > part ? big : small, old > part ? small : big, top + log1pf(away)};
-}
-
-static void merge_row(const struct host_simd *simd, const void *args, uint64_t row)
-{
-    const struct zinf_attention_merge *a = args;
-    const uint64_t seq = (uint64_t)a->seq, heads = (uint64_t)a->n_heads;
-    const size_t dim = (size_t)a->head_dim;
-    float buffer[HOST_CHUNK];
-    for (uint64_t h = 0; h < heads; h++) {
-        const uint64_t at = (row * heads + h) * dim;
-        const uint64_t l = (row / seq * heads + h) * seq + row % seq;
-        const struct shares s = shares_of(a->lse[l], a->part_lse[l], a->first);
-        for (size_t c = 0; c < dim; c += HOST_CHUNK) {
-            const size_t n = dim - c < HOST_CHUNK ? dim - c : HOST_CHUNK;
-            const float *part = host_read(simd, buffer, a->part, a->dtype, at + c, n);
-            float *sum = a->sum + at + c;
-            for (size_t i = 0; i < n; i++)
-                sum[i] = s.old == 0.0f ? s.part * part[i] : s.old * sum[i] + s.part * part[i];
-            if (a->last) {
-                float *y = host_target(buffer, a->out, a->dtype, at + c);
-                memcpy(y, sum, n * sizeof *y);
-                host_write(simd, y, a->out, a->dtype, at + c, n);
-            }
-        }
-        a->lse[l] = a->last && s.lse == -INFINITY ? 0.0f : s.lse;
-    }
-}
-
-int host_attention_merge(struct zinf_queue *q, const struct zinf_attention_merge *args)
-{
-    const int64_t rows = args->batch * args->seq, work = rows * args->n_heads * args->head_dim;
-    int code = check_attention_merge(args);
-    return code ? code : host_each_row(q, rows, work, merge_row, args);
-}
-
 /* ---- biases by distance: a few hundred numbers, which one thread makes ---- */
 
 /* Of key less query. */

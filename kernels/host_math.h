@@ -10,13 +10,12 @@
 #include <stdint.h>
 #include <string.h>
 
-/* exp(x): 0 below the smallest normal number, infinity above 88.3. */
-static inline float exp_f32(float x)
+/* Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits. */
+#define MATH_ROUND 12582912.0f
+
+/* exp(x) 2^-n, for the integer n next to x / ln 2. */
+static inline float exp_rest_f32(float x, float n)
 {
-    /* Adding 1.5 * 2^23 rounds x / ln 2 to an integer and leaves it in the low bits. */
-    const float round = 12582912.0f;
-    float shifted = x * 1.44269504f + round;
-    float n = shifted - round;
     float r = x - n * 0.693359375f; /* ln 2 in two parts, of which the first product is exact */
     r = r + n * 2.12194440e-4f;
     float p = 1.38146e-3f;
@@ -24,15 +23,49 @@ static inline float exp_f32(float x)
     p = p * r + 4.166839e-2f;
     p = p * r + 0.16666521f;
     p = p * r + 0.49999993f;
-    p = p * r * r + r + 1.0f;
+    return p * r * r + r + 1.0f;
+}
+
+/* 2^n of n + MATH_ROUND, for n from -126 to 127. */
+static inline float power_of_two(float shifted)
+{
     uint32_t bits;
-    float scale;
+    float power;
     memcpy(&bits, &shifted, sizeof bits);
     bits = (bits << 23) + 0x3f800000u;
-    memcpy(&scale, &bits, sizeof scale);
-    float y = p * scale;
+    memcpy(&power, &bits, sizeof power);
+    return power;
+}
+
+/* exp(x): 0 below the smallest normal number, infinity above 88.3. */
+static inline float exp_f32(float x)
+{
+    float shifted = x * 1.44269504f + MATH_ROUND;
+    float y = exp_rest_f32(x, shifted - MATH_ROUND) * power_of_two(shifted);
     y = x < -87.3f ? 0.0f : y;
     return x > 88.3f ? INFINITY : y;
+}
+
+/* The integer next to x / ln 2. */
+static inline float exponent_f32(float x)
+{
+    return x * 1.44269504f + MATH_ROUND - MATH_ROUND;
+}
+
+/* 2^n for an integer n of at most 0; 0 below the smallest normal number. */
+static inline float shrink_f32(float n)
+{
+    const float power = power_of_two(n + MATH_ROUND);
+    return n < -126.0f ? 0.0f : power;
+}
+
+/* exp(x) 2^-base, for an integer base that is at least exponent_f32(x): other bases give the same
+ * digits. 0 as shrink_f32. */
+static inline float exp_above_f32(float x, float base)
+{
+    const float n = exponent_f32(x), power = power_of_two(n - base + MATH_ROUND);
+    const float y = exp_rest_f32(x, n) * power;
+    return n - base < -126.0f ? 0.0f : y;
 }
 
 /* exp(-x^2) and erfc(|x|) = t Q(t) exp(-x^2), t = 1 / (1 + 0.4 |x|); Q by weighted least squares,

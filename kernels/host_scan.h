@@ -16,6 +16,7 @@ struct host_scan {
 /* Rows [first, first + count), all of one document. */
 struct host_chunk {
     int64_t first, count;
+    int64_t open; /* the first of them that are of the piece in front: `first` is -open */
     /* carried: there is a state before the chunk; continues: the state behind it is needed */
     bool carried, continues;
 };
@@ -60,14 +61,25 @@ static inline bool host_scan_padding(const struct zinf_scan *a, int64_t row)
     return a->segments && a->segments[row] < 1;
 }
 
-/* The chunk that begins at a row; the row must be the first of one and no padding. */
-static inline struct host_chunk host_scan_chunk(const struct zinf_scan *a, int64_t row)
+/* The chunk with `open` rows of the piece in front, and that row, which is no padding, behind them;
+ * without such rows it must be the first of a chunk. */
+static inline struct host_chunk host_scan_chunk_on(const struct zinf_scan *a, int64_t row,
+                                                   int64_t open)
 {
     const int64_t end = (row / a->seq + 1) * a->seq;
-    struct host_chunk c = {.first = row, .count = 1, .carried = host_scan_joined(a, row)};
-    while (c.count < ZINF_SCAN_CHUNK && row + c.count < end && host_scan_joined(a, row + c.count))
+    struct host_chunk c = {.first = row - open, .count = open + 1, .open = open};
+    while (c.count < ZINF_SCAN_CHUNK && c.first + c.count < end &&
+           host_scan_joined(a, c.first + c.count))
         c.count++;
-    c.continues = host_scan_continues(a, row + c.count);
+    c.continues = host_scan_continues(a, c.first + c.count);
+    return c;
+}
+
+/* The chunk that begins at a row. */
+static inline struct host_chunk host_scan_chunk(const struct zinf_scan *a, int64_t row)
+{
+    struct host_chunk c = host_scan_chunk_on(a, row, 0);
+    c.carried = host_scan_joined(a, row);
     return c;
 }
 

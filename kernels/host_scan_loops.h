@@ -105,22 +105,6 @@ static void scan_leave(struct scan_tile *t, int64_t head)
         scan_leave_state(t, t->s->with.states, head, t->c.first + t->c.count, t->state);
 }
 
-static void scan_forward_chunk(struct scan_tile *t, int64_t head)
-{
-    const struct zinf_scan *a = t->a;
-    scan_load_keys(t, head / (a->value_heads / a->key_heads));
-    scan_load_numbers(t, head);
-    scan_decay_pairs(t);
-    scan_read(t, t->v, t->value_ld, a->v, value_column(t, head), a->ld, t->value);
-    scan_make_written(t);
-    if (!a->backward && a->y)
-        scan_make_output(t, head);
-    if (t->c.continues)
-        scan_advance(t);
-    if (a->backward)
-        scan_leave(t, head);
-}
-
 /* ---- states at the ends of a piece of a sequence ---- */
 
 /* Offset of a head's [key_dim][value_dim] in such a state. */
@@ -157,15 +141,84 @@ static bool scan_goes_on(const struct zinf_scan *a)
     return a->ends && host_scan_joined(a, 0) && !host_scan_padding(a, 0);
 }
 
+/* ---- a chunk that the border of pieces cuts ---- */
+
+/* Copies n columns of all rows of the chunk to [rows][ld]. */
+static void scan_give_rows(const struct scan_tile *t, float *to, int64_t ld, const float *rows,
+                           int64_t rows_ld, int64_t n)
+{
+    for (int64_t i = 0; i < t->c.count; i++)
+        memcpy(to + i * ld, rows + i * rows_ld, (size_t)n * sizeof *to);
+}
+
+/* Leaves the chunk for the next piece, in whose front its next row is, unless it is complete. Its
+ * state is still the one in front of it; keys are read again, since they have been scaled. */
+static void scan_give_open(const struct scan_tile *t, int64_t head)
+{
+    const struct zinf_scan *a = t->a;
+    const struct zinf_scan_open *to = &t->left;
+    const int64_t n = t->c.count, heads = a->value_heads, group = heads / a->key_heads;
+    const int64_t key_head = head / group;
+    if (head == 0) {
+        to->count[0] = n < CHUNK ? (float)n : 0.0f;
+        to->count[1] = t->c.carried ? 1.0f : 0.0f;
+    }
+    if (n == CHUNK)
+        return;
+    scan_give_end(t, to->state, t->state, head, t->c.carried);
+    for (int64_t i = 0; i < n; i++) {
+        to->numbers[2 * i * heads + head] = scan_decay_of(t, i, head);
+        to->numbers[(2 * i + 1) * heads + head] = t->strength[i];
+    }
+    scan_give_rows(t, to->v + value_column(t, head), heads * t->value, t->v, t->value_ld, t->value);
+    if (head % group)
+        return;
+    scan_read_keys(t, t->rows, key_head);
+    scan_give_rows(t, to->k + key_head * t->key, a->key_heads * t->key, t->rows, t->key_ld, t->key);
+}
+
 /* ---- forward, over all chunks ---- */
+
+static void scan_forward_chunk(struct scan_tile *t, int64_t head)
+{
+    const struct zinf_scan *a = t->a;
+    scan_load_keys(t, head / (a->value_heads / a->key_heads));
+    scan_load_numbers(t, head);
+    scan_decay_pairs(t);
+    scan_read_values(t, t->v, head);
+    scan_make_written(t);
+    if (!a->backward && a->y)
+        scan_make_output(t, head);
+    if (t->left.count && t->c.first + t->c.count == a->seq)
+        scan_give_open(t, head);
+    if (t->c.continues)
+        scan_advance(t);
+    if (a->backward)
+        scan_leave(t, head);
+}
 
 static void scan_begin_forward(struct scan_tile *t, int64_t head)
 {
+    if (t->left.count && head == 0)
+        t->left.count[0] = 0.0f; /* in case that the last row is padding */
     if (!scan_goes_on(t->a))
         return;
     scan_take_end(t, t->state, t->a->ends->before, head);
     if (t->a->backward)
         scan_leave_state(t, t->s->with.states, head, 0, t->state);
+}
+
+/* The chunk with the row, which is the first one that is left. */
+static struct host_chunk scan_next_chunk(struct scan_tile *t, int64_t head, int64_t row)
+{
+    const struct zinf_scan *a = t->a;
+    const bool cut = row == 0 && t->open.count && scan_goes_on(a) && t->open.count[0] > 0.0f;
+    if (!cut)
+        return host_scan_chunk(a, row);
+    struct host_chunk c = host_scan_chunk_on(a, row, (int64_t)t->open.count[0]);
+    c.carried = t->open.count[1] > 0.0f;
+    scan_take_end(t, t->state, t->open.state, head);
+    return c;
 }
 
 static void scan_forward(const struct host_scan *s, int64_t sample, int64_t head, float *scratch)
@@ -182,9 +235,9 @@ static void scan_forward(const struct host_scan *s, int64_t sample, int64_t head
             row++;
             continue;
         }
-        t.c = host_scan_chunk(a, row);
+        t.c = scan_next_chunk(&t, head, row);
         scan_forward_chunk(&t, head);
-        row += t.c.count;
+        row = t.c.first + t.c.count;
     }
     if (a->ends && a->ends->behind && !a->backward)
         scan_give_end(&t, a->ends->behind, t.state, head, !host_scan_padding(a, end - 1));

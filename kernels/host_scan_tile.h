@@ -13,6 +13,7 @@ struct scan_tile {
     const struct host_scan *s;
     const struct zinf_scan *a;
     struct host_chunk c;
+    struct zinf_scan_open open, left; /* of the ends: that in front, and that behind */
     int64_t key, value, key_ld, value_ld;
     float *q, *k, *k_across, *dq, *dk;          /* [CHUNK][key_ld]; across: [key_ld][CHUNK] */
     float *v, *w, *w_across, *dy, *dw;          /* [CHUNK][value_ld]; across: [value_ld][CHUNK] */
@@ -30,6 +31,8 @@ static void scan_tile_init(struct scan_tile *t, const struct host_scan *s, float
 {
     const struct zinf_scan *a = s->args;
     *t = (struct scan_tile){.s = s, .a = a, .key = a->key_dim, .value = a->value_dim};
+    zinf_scan_open_place(a, &t->open, a->ends && !a->backward ? a->ends->open_before : NULL);
+    zinf_scan_open_place(a, &t->left, a->ends && !a->backward ? a->ends->open_behind : NULL);
     t->key_ld = zinf_scan_cols(a->key_dim);
     t->value_ld = zinf_scan_cols(a->value_dim);
     float **const keys[] = {&t->q, &t->k, &t->k_across, &t->dq, &t->dk};
@@ -69,23 +72,33 @@ static float scan_dot(const float *x, const float *y, int64_t n)
     return sum;
 }
 
-/* Converts rows of the chunk, n columns that begin `column` elements into a row. */
+/* Converts rows of the chunk, n columns that begin `column` elements into a row. Those of the piece
+ * in front become 0. */
 static void scan_read(const struct scan_tile *t, float *to, int64_t to_ld, const void *from,
                       uint64_t column, int64_t ld, int64_t n)
 {
     const uint64_t width = zinf_dtype_bytes(t->a->dtype);
-    for (int64_t i = 0; i < t->c.count; i++) {
+    memset(to, 0, (size_t)(t->c.open * to_ld) * sizeof *to);
+    for (int64_t i = t->c.open; i < t->c.count; i++) {
         const uint64_t at = (uint64_t)((t->c.first + i) * ld) + column;
         loop_to_f32(to + i * to_ld, (const char *)from + at * width, t->a->dtype, (size_t)n);
         memset(to + i * to_ld + n, 0, (size_t)(to_ld - n) * sizeof *to);
     }
 }
 
+/* Takes n columns of the rows of the piece in front, from [rows][from_ld]. */
+static void scan_read_open(const struct scan_tile *t, float *to, int64_t to_ld, const float *from,
+                           uint64_t column, int64_t from_ld, int64_t n)
+{
+    for (int64_t i = 0; i < t->c.open; i++)
+        memcpy(to + i * to_ld, from + (uint64_t)(i * from_ld) + column, (size_t)n * sizeof *to);
+}
+
 static void scan_write(const struct scan_tile *t, void *to, uint64_t column, int64_t ld,
                        const float *from, int64_t from_ld, int64_t n)
 {
     const uint64_t width = zinf_dtype_bytes(t->a->dtype);
-    for (int64_t i = 0; i < t->c.count; i++) {
+    for (int64_t i = t->c.open; i < t->c.count; i++) {
         const uint64_t at = (uint64_t)((t->c.first + i) * ld) + column;
         loop_from_f32((char *)to + at * width, t->a->dtype, from + i * from_ld, (size_t)n);
     }
@@ -200,11 +213,19 @@ static void scan_outer(const struct scan_tile *t, float *matrix, const float *ke
 
 /* ---- a chunk's keys, queries and numbers ---- */
 
+static void scan_read_keys(const struct scan_tile *t, float *to, int64_t key_head)
+{
+    const struct zinf_scan *a = t->a;
+    const uint64_t column = (uint64_t)(key_head * a->key_dim);
+    scan_read(t, to, t->key_ld, a->k, column, a->ld, t->key);
+    scan_read_open(t, to, t->key_ld, t->open.k, column, a->key_heads * a->key_dim, t->key);
+}
+
 static void scan_load_keys(struct scan_tile *t, int64_t key_head)
 {
     const struct zinf_scan *a = t->a;
     const uint64_t column = (uint64_t)(key_head * a->key_dim);
-    scan_read(t, t->k, t->key_ld, a->k, column, a->ld, t->key);
+    scan_read_keys(t, t->k, key_head);
     scan_read(t, t->q, t->key_ld, a->q, column, a->ld, t->key);
     if (a->rule == ZINF_RECURRENCE_DELTA) {
         scan_normalise(t, t->k, t->k_inverse, 1.0f);
@@ -216,15 +237,29 @@ static void scan_load_keys(struct scan_tile *t, int64_t key_head)
     scan_pair(t, t->scores, t->q, t->key_ld, t->k_across, t->key);
 }
 
+/* g and s of row i of the chunk. */
+static float scan_decay_of(const struct scan_tile *t, int64_t i, int64_t head)
+{
+    const int64_t heads = t->a->value_heads;
+    return i < t->c.open ? t->open.numbers[2 * i * heads + head]
+                         : t->s->with.decay[(t->c.first + i) * heads + head];
+}
+
+static float scan_strength_of(const struct scan_tile *t, int64_t i, int64_t head)
+{
+    const int64_t heads = t->a->value_heads;
+    return i < t->c.open ? t->open.numbers[(2 * i + 1) * heads + head]
+                         : t->s->with.strength[(t->c.first + i) * heads + head];
+}
+
 static void scan_load_numbers(struct scan_tile *t, int64_t head)
 {
-    const int64_t n = t->c.count, heads = t->a->value_heads;
+    const int64_t n = t->c.count;
     float sum = 0.0f;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t at = (t->c.first + i) * heads + head;
-        sum += t->s->with.decay[at];
+        sum += scan_decay_of(t, i, head);
         t->sum[i] = sum;
-        t->strength[i] = t->s->with.strength[at];
+        t->strength[i] = scan_strength_of(t, i, head);
     }
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -258,6 +293,14 @@ static void scan_decay_pairs(struct scan_tile *t)
 static uint64_t value_column(const struct scan_tile *t, int64_t head)
 {
     return (uint64_t)(head * t->a->value_dim);
+}
+
+static void scan_read_values(const struct scan_tile *t, float *to, int64_t head)
+{
+    const struct zinf_scan *a = t->a;
+    const uint64_t column = value_column(t, head);
+    scan_read(t, to, t->value_ld, a->v, column, a->ld, t->value);
+    scan_read_open(t, to, t->value_ld, t->open.v, column, a->value_heads * t->value, t->value);
 }
 
 /* Zeros for a row of padding. */

@@ -100,6 +100,16 @@ enum { HOST_FEW_ROWS = 16, HOST_CACHED_QUERIES = 4 };
 /* Tiles of the attention loops: query rows and keys per tile, padding of the head dimension. */
 enum { HOST_TILE_ROWS = 32, HOST_TILE_KEYS = 64, HOST_TILE_ALIGN = 16 };
 
+/* Sums of a row of a tile that are added up in the end. */
+enum { HOST_SUM_LANES = 16 };
+_Static_assert(HOST_TILE_KEYS == ZINF_ATTENTION_TILE, "tiles between which a GPU may cut keys");
+
+/* Keys of several calls: how many of the first tile's are of the calls before. */
+static inline int64_t host_attention_front(const struct zinf_attention *args)
+{
+    return args->running ? args->first_key % HOST_TILE_KEYS : 0;
+}
+
 /* Floats of working memory per thread for attention_forward or attention_backward, whichever needs
  * more, without relative positions. */
 static inline uint64_t host_attention_plain_floats(const struct zinf_attention *args)

@@ -106,6 +106,8 @@ static size_t make_halves(float *y, const uint8_t *codes, const float *map, floa
 #include "kernels/host_loops.h"
 #include "kernels/host_tiles.h"
 
+#include "kernels/host_tiles_forward.h"
+
 #include "kernels/host_tiles_backward.h"
 
 #include "kernels/host_rows.h"

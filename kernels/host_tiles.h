@@ -150,6 +150,20 @@ static void pack_range(float *dst, const struct head *head, struct range range, 
               factor);
 }
 
+/* The same of keys or values with so many zeros in front of them, which the range counts: fewer
+ * than a tile has. */
+static void pack_behind(float *dst, const struct head *head, struct range range, int64_t rows,
+                        int64_t zeros)
+{
+    const int64_t width = head->padded_dim, front = range.first ? 0 : zeros;
+    const int64_t first = range.first + front;
+    if (range.end <= range.first)
+        return;
+    memset(dst, 0, (size_t)(front * width) * sizeof *dst);
+    pack_rows(dst + front * width, head, first - zeros, min_i64(range.end, rows + zeros) - first,
+              range.end - first, 1.0f);
+}
+
 static void unpack_range(const struct head *head, struct range range, int64_t rows, float *src,
                          float factor)
 {
@@ -161,7 +175,7 @@ static void unpack_range(const struct head *head, struct range range, int64_t ro
 
 struct tile {
     int64_t i, n_rows; /* query rows */
-    int64_t j, n_keys; /* keys; those from n_keys on are padding */
+    int64_t j, n_keys; /* keys; those from n_keys on are padding, and those before key 0 */
     int64_t ahead;     /* by how many tokens query 0 is behind key 0 */
     bool causal;
     int64_t window;                             /* as in zinf_attention */
@@ -178,6 +192,7 @@ static inline struct visible visible_keys(const struct tile *tile, int64_t row)
     const int64_t up_to = tile->ahead + tile->i + row + 1 - tile->j;
     int64_t end = tile->causal ? min_i64(tile->n_keys, up_to) : tile->n_keys;
     int64_t first = tile->window && up_to > tile->window ? up_to - tile->window : 0;
+    first = first < -tile->j ? -tile->j : first;
     return first < end ? (struct visible){first, end} : (struct visible){0, 0};
 }
 
@@ -203,7 +218,9 @@ static inline bool tile_matters(const struct tile *tile)
     if (!tile->row_segments)
         return true;
     struct documents rows = documents_of(tile->row_segments + tile->i, tile->n_rows);
-    struct documents keys = documents_of(tile->key_segments + tile->j, tile->n_keys);
+    const int64_t front = tile->j < 0 ? -tile->j : 0;
+    struct documents keys =
+        documents_of(tile->key_segments + tile->j + front, tile->n_keys - front);
     return rows.least <= keys.greatest && keys.least <= rows.greatest;
 }
 
@@ -213,10 +230,10 @@ static inline struct visible mask_documents(const struct tile *tile, int64_t row
 {
     if (!tile->row_segments)
         return visible;
-    const int32_t *keys = tile->key_segments + tile->j, own = tile->row_segments[tile->i + row];
+    const int32_t *keys = tile->key_segments, own = tile->row_segments[tile->i + row];
     int n_seen = 0;
     for (int64_t j = visible.first; j < visible.end; j++) {
-        const bool seen = keys[j] == own;
+        const bool seen = keys[tile->j + j] == own;
         scores[j] = seen ? scores[j] : -INFINITY;
         n_seen += seen;
     }
@@ -248,11 +265,10 @@ static inline void shape_scores(const struct zinf_attention *args, int64_t head,
     }
     if (args->bias) {
         const int64_t n_keys = min_i64(HOST_TILE_KEYS, zinf_attention_keys(args) - j);
-        const float *bias =
-            args->bias + head * zinf_attention_distances(args) + args->seq - 1 + j - i;
+        const float *bias = args->bias + head * zinf_attention_distances(args) + args->seq - 1 - i;
 #pragma omp simd
-        for (int64_t k = 0; k < n_keys; k++)
-            scores[k] += bias[k];
+        for (int64_t k = j < 0 ? -j : 0; k < n_keys; k++)
+            scores[k] += bias[j + k];
     }
 }
 
@@ -275,12 +291,12 @@ static inline struct tile tile_at(const struct zinf_attention *args, int64_t b, 
     return tile;
 }
 
-/* The first key of the tile with the first key that row i sees. */
-static inline int64_t first_tile(const struct zinf_attention *args, int64_t i)
+/* The first key of the tile with the first key that row i sees; `front` places are before key 0. */
+static inline int64_t first_tile(const struct zinf_attention *args, int64_t i, int64_t front)
 {
     const int64_t place = i + zinf_attention_ahead(args);
     return args->window && place >= args->window
-               ? (place + 1 - args->window) / HOST_TILE_KEYS * HOST_TILE_KEYS
+               ? (place + 1 - args->window + front) / HOST_TILE_KEYS * HOST_TILE_KEYS
                : 0;
 }
 
@@ -297,138 +313,4 @@ static void tile_factors(float *factors, const struct zinf_attention *args, int6
     loop_dropout_factors(factors, &args->dropout,
                          args->dropout.element_first + (uint64_t)(row * keys + key),
                          HOST_TILE_KEYS);
-}
-
-/* Replaces a row of scores by exp(score - max), and scales out's row to the new maximum. */
-static void softmax_row(float *scores, struct visible visible, float *max, float *sum, float *out,
-                        int64_t width)
-{
-    float top = *max, total = 0.0f;
-    if (visible.first == visible.end) {
-        memset(scores, 0, HOST_TILE_KEYS * sizeof *scores);
-        return;
-    }
-    mask_row(scores, visible);
-#pragma omp simd reduction(max : top)
-    for (int j = 0; j < HOST_TILE_KEYS; j++)
-        top = scores[j] > top ? scores[j] : top;
-#pragma omp simd reduction(+ : total)
-    for (int j = 0; j < HOST_TILE_KEYS; j++) {
-        scores[j] = exp_f32(scores[j] - top);
-        total += scores[j];
-    }
-    if (top != *max) {
-        float shrink = exp_f32(*max - top);
-        *sum *= shrink;
-#pragma omp simd
-        for (int64_t c = 0; c < width; c++)
-            out[c] *= shrink;
-    }
-    *max = top;
-    *sum += total;
-}
-
-struct forward_scratch {
-    float *keys;   /* [keys / tile][dim][HOST_TILE_KEYS] */
-    float *values; /* [keys][width] */
-    float *query, *out;
-    float *scores, *factors;
-    struct relative *relative;
-};
-
-static void forward_rows(const struct zinf_attention *args, int64_t b, int64_t head, int64_t i,
-                         const struct forward_scratch *s, int64_t width)
-{
-    const int64_t seq = args->seq, n_rows = min_i64(HOST_TILE_ROWS, seq - i);
-    const int64_t keys = zinf_attention_keys(args);
-    const int64_t end =
-        args->causal ? min_i64(keys, i + zinf_attention_ahead(args) + n_rows) : keys;
-    float max[HOST_TILE_ROWS], sum[HOST_TILE_ROWS];
-    for (int r = 0; r < HOST_TILE_ROWS; r++) {
-        max[r] = -INFINITY;
-        sum[r] = 0.0f;
-    }
-    memset(s->out, 0, (size_t)(HOST_TILE_ROWS * width) * sizeof *s->out);
-    s->relative->first_query = i;
-    relative_see_keys(s->relative, s->query, i, n_rows);
-    for (int64_t j = first_tile(args, i); j < end; j += HOST_TILE_KEYS) {
-        struct tile tile = tile_at(args, b, i, j);
-        if (!tile_matters(&tile))
-            continue;
-        struct product qk = {s->scores,      s->query,       s->keys + j * args->head_dim,
-                             HOST_TILE_KEYS, width,          1,
-                             HOST_TILE_KEYS, args->head_dim, false};
-        multiply_tiles(&qk, n_rows, HOST_TILE_KEYS);
-        for (int64_t r = 0; r < n_rows; r++) {
-            float *row = s->scores + r * HOST_TILE_KEYS;
-            shape_scores(args, head, i + r, j, row, NULL);
-            relative_add(s->relative, &tile, r, row);
-            softmax_row(row, mask_documents(&tile, r, visible_keys(&tile, r), row), &max[r],
-                        &sum[r], s->out + r * width, width);
-            if (args->dropout.p > 0.0f) {
-                tile_factors(s->factors, args, b, head, i + r, j);
-                loop_multiply(row, row, s->factors, HOST_TILE_KEYS);
-            }
-        }
-        struct product pv = {s->out,
-                             s->scores,
-                             s->values + j * width,
-                             width,
-                             HOST_TILE_KEYS,
-                             1,
-                             width,
-                             min_i64(HOST_TILE_KEYS, end - j),
-                             true};
-        multiply_tiles(&pv, n_rows, width);
-    }
-    struct head out = out_at(args->out, args, b, head);
-    for (int64_t r = 0; r < n_rows; r++) {
-        const bool blind = sum[r] == 0.0f; /* a row that has seen a key has at least 1 */
-        unpack_rows(&out, i + r, 1, s->out + r * width, blind ? 0.0f : 1.0f / sum[r]);
-        const float none = args->partial ? -INFINITY : 0.0f;
-        args->lse[(b * args->n_heads + head) * seq + i + r] = blind ? none : max[r] + logf(sum[r]);
-    }
-}
-
-/* The packed keys and values are one for all threads of a team. */
-static void forward_scratch_init(struct forward_scratch *s, const struct host_team *team,
-                                 int64_t padded_keys, int64_t width)
-{
-    s->keys = team->scratch;
-    s->values = s->keys + padded_keys * width;
-    s->query = team_scratch(team, team->thread) + 2 * padded_keys * width;
-    s->out = s->query + HOST_TILE_KEYS * width;
-    s->scores = s->out + HOST_TILE_KEYS * width;
-    s->factors = s->scores + HOST_TILE_ROWS * HOST_TILE_KEYS;
-}
-
-static void tiles_attention_forward(const struct zinf_attention *args, int64_t b, int64_t head,
-                                    const struct host_team *team)
-{
-    const int64_t seq = args->seq, keys = zinf_attention_keys(args);
-    const int64_t padded_keys = (int64_t)zinf_align_up((uint64_t)keys, HOST_TILE_KEYS);
-    const int64_t kv_head = head / (args->n_heads / args->n_kv_heads);
-    const struct sources from = {args->qkv, args->kv};
-    struct head query = query_at(args->qkv, args, b, head);
-    struct head key = key_at(from, args, b, kv_head), value = value_at(from, args, b, kv_head);
-    const int64_t width = query.padded_dim, rows = (int64_t)team->n_threads * HOST_TILE_ROWS;
-    const struct range own = team_range(team, keys);
-    struct relative relative = relative_open(args, head, false, team_scratch(team, team->thread));
-    struct forward_scratch s = {.relative = &relative};
-    forward_scratch_init(&s, team, padded_keys, width);
-    for (int64_t j = own.first; j < own.end; j += HOST_TILE_KEYS) {
-        /* query has room for a tile of keys and is not used yet */
-        pack_rows(s.query, &key, j, min_i64(HOST_TILE_KEYS, keys - j), HOST_TILE_KEYS, 1.0f);
-        transpose_keys(s.keys + j * args->head_dim, s.query, args->head_dim, width);
-        relative_see_queries(&relative, s.query, j, min_i64(HOST_TILE_KEYS, keys - j));
-    }
-    pack_range(s.values, &value, own, keys, 1.0f);
-    team_wait(team);
-    /* in turn, since the last rows of a causal head see the most keys */
-    for (int64_t i = team->thread * HOST_TILE_ROWS; i < seq; i += rows) {
-        pack_rows(s.query, &query, i, min_i64(HOST_TILE_ROWS, seq - i), HOST_TILE_ROWS,
-                  args->scale);
-        forward_rows(args, b, head, i, &s, width);
-    }
-    team_wait(team); /* the next head's keys take the place of these */
 }

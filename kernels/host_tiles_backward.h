@@ -90,7 +90,8 @@ static void add_d_query(const struct tile *tile, const float *d_scores, const fl
                               1,
                               s->width,
                               tile->n_keys,
-                              true};
+                              true,
+                              false};
     multiply_tiles(&d_query, tile->n_rows, s->width);
 }
 
@@ -101,9 +102,9 @@ static void backward_tile(const struct zinf_attention *args, int64_t b, int64_t 
     float *query = s->query + tile->i * width, *d_out = s->d_out + tile->i * width;
     float *d_scores = s->kept ? s->kept + tile->i * HOST_TILE_KEYS : s->dp;
     struct product scores = {s->p, query,          s->key_t, HOST_TILE_KEYS, width,
-                             1,    HOST_TILE_KEYS, dim,      false};
+                             1,    HOST_TILE_KEYS, dim,      false,          false};
     struct product d_p = {d_scores, d_out,          s->value_t, HOST_TILE_KEYS, width,
-                          1,        HOST_TILE_KEYS, dim,        false};
+                          1,        HOST_TILE_KEYS, dim,        false,          false};
     multiply_tiles(&scores, tile->n_rows, HOST_TILE_KEYS);
     multiply_tiles(&d_p, tile->n_rows, HOST_TILE_KEYS);
     for (int64_t r = 0; r < tile->n_rows; r++) {
@@ -130,7 +131,8 @@ static void backward_tile(const struct zinf_attention *args, int64_t b, int64_t 
                               HOST_TILE_KEYS,
                               width,
                               tile->n_rows,
-                              true};
+                              true,
+                              false};
     struct product d_key = {s->d_key + tile->j * width,
                             d_scores,
                             query,
@@ -139,7 +141,8 @@ static void backward_tile(const struct zinf_attention *args, int64_t b, int64_t 
                             HOST_TILE_KEYS,
                             width,
                             tile->n_rows,
-                            true};
+                            true,
+                            false};
     multiply_tiles(&d_value, HOST_TILE_KEYS, width);
     multiply_tiles(&d_key, HOST_TILE_KEYS, width);
     if (!s->kept)

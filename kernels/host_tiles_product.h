@@ -11,13 +11,13 @@ typedef float vec_memory __attribute__((vector_size(4 * HOST_LANES), aligned(4),
 enum { REGISTER_ROWS = 4, REGISTER_VECTORS = HOST_LANES == 16 ? 4 : 2 };
 
 /* C[rows][lanes n_vectors] (+)= A B, where element (i, k) of A is a[i row_stride + k depth_stride].
- */
+ * goes_on: sums begin with what is in C, instead of being added to it. */
 struct product {
     float *c;
     const float *a, *b;
     int64_t c_stride, row_stride, depth_stride, b_stride;
     int64_t depth;
-    bool add;
+    bool add, goes_on;
 };
 
 static inline __attribute__((always_inline)) void
@@ -32,6 +32,12 @@ register_tile(const struct product *p, int64_t row, int64_t column, const int n_
 #pragma GCC unroll 8
         for (int v = 0; v < n_vectors; v++)
             sum[i][v] = (vec){0};
+    if (p->goes_on)
+#pragma GCC unroll 8
+        for (int i = 0; i < REGISTER_ROWS; i++)
+#pragma GCC unroll 8
+            for (int v = 0; v < n_vectors; v++)
+                sum[i][v] = *(const vec_memory *)(c + i * p->c_stride + v * HOST_LANES);
     for (int64_t k = 0; k < p->depth; k++, a += depth_stride, b += p->b_stride) {
 #pragma GCC unroll 8
         for (int i = 0; i < REGISTER_ROWS; i++)

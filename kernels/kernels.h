@@ -316,7 +316,6 @@ struct zinf_device_ops {
     int (*attention_backward)(struct zinf_queue *q, const struct zinf_attention *args);
     int (*attention_cached)(struct zinf_queue *q, const struct zinf_attention_cached *args);
     int (*copy_heads)(struct zinf_queue *q, const struct zinf_heads *args);
-    int (*attention_merge)(struct zinf_queue *q, const struct zinf_attention_merge *args);
     int (*sinks_forward)(struct zinf_queue *q, const struct zinf_sinks *args);
     int (*sinks_backward)(struct zinf_queue *q, const struct zinf_sinks *args);
     int (*distance_bias)(struct zinf_queue *q, const struct zinf_distance_bias *args);

@@ -14,7 +14,7 @@
     X(event_destroy) X(event_record) X(queue_wait) X(event_synchronize) X(copy) X(peer_open) \
     X(copy_from_peer) X(fill_zero) X(convert) X(add) X(matmul_workspace) X(matmul) X(norm_forward) \
     X(norm_backward) X(attention_forward) X(attention_backward) X(attention_cached) X(copy_heads) \
-    X(attention_merge) X(sinks_forward) X(sinks_backward) X(distance_bias) \
+    X(sinks_forward) X(sinks_backward) X(distance_bias) \
     X(distance_bias_backward) X(activation_forward) X(activation_backward) X(activation_sums) \
     X(gated_forward) X(gated_backward) X(xielu_forward) X(xielu_backward) X(rope) X(dequantize) \
     X(unpack) X(widen) X(residual_add) X(residual_norm) X(dropout) X(column_sum) \

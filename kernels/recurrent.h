@@ -35,6 +35,12 @@ struct zinf_ends {
      * overwritten with rows > 0. They must not overlap. */
     const float *d_behind;
     float *d_before;
+    /* Only for a scan, which sums over chunks of its own: the chunk that the front of the piece
+     * cuts, and the one that its end cuts (zinf_scan_open_place). Forward does the first one again
+     * from its beginning, so that its results have the bits of the whole sequence's. NULL: the
+     * first chunk begins with the piece. */
+    const float *open_before;
+    float *open_behind;
 };
 
 /* y[r][c] = f(b[c] + sum over t of w[c][t] x[r - width + 1 + t][c]), each column by itself, over
@@ -74,9 +80,10 @@ enum zinf_recurrence {
     ZINF_RECURRENCE_DECAY,
 };
 /* The scan is computed in fp32, by matrix products over chunks of at most ZINF_SCAN_CHUNK rows. The
- * first chunk of a document begins at the document's first row, or at the first row of the call. So
- * the order of sums depends on the document alone, and not on its place in the sample. Value heads
- * h with the same h / (value_heads / key_heads) have the same key head. */
+ * first chunk of a document begins at the document's first row, or at the first row of the call,
+ * unless the ends have the chunk that is cut there. So the order of sums depends on the document
+ * alone, and not on its place in the sample. Value heads h with the same h / (value_heads /
+ * key_heads) have the same key head. */
 struct zinf_scan {
     enum zinf_recurrence rule;
     enum zinf_dtype dtype; /* of all arrays of type void */
@@ -121,6 +128,31 @@ static inline float zinf_scan_strength(const struct zinf_scan *args)
 static inline int64_t zinf_scan_slots(const struct zinf_scan *args)
 {
     return (args->seq - 1) / ZINF_SCAN_CHUNK + (args->ends ? 2 : 0);
+}
+
+/* A chunk that the border of two pieces cuts: what is needed to do it again. */
+struct zinf_scan_open {
+    float *count;   /* [2]: of its rows in front of the border, less than ZINF_SCAN_CHUNK; and 1 if
+                     * there is a state in front of them, else 0 */
+    float *state;   /* that state: [value_heads][key_dim][value_dim] */
+    float *numbers; /* [rows][2][value_heads]: g and s */
+    float *k, *v;   /* [rows][key_heads key_dim], [rows][value_heads value_dim] */
+};
+/* Places the arrays at base; with base NULL it only counts. Returns their number of floats. */
+static inline uint64_t zinf_scan_open_place(const struct zinf_scan *args,
+                                            struct zinf_scan_open *out, const float *base)
+{
+    const uint64_t rows = ZINF_SCAN_CHUNK - 1, values = (uint64_t)args->value_dim;
+    const uint64_t heads = (uint64_t)args->value_heads, key = (uint64_t)args->key_dim;
+    float **const arrays[] = {&out->count, &out->state, &out->numbers, &out->k, &out->v};
+    const uint64_t floats[] = {2, heads * key * values, rows * 2 * heads,
+                               rows * (uint64_t)args->key_heads * key, rows * heads * values};
+    uint64_t at = 0;
+    for (int i = 0; i < 5; i++) {
+        *arrays[i] = base ? (float *)(uintptr_t)base + at : NULL;
+        at += zinf_align_up(floats[i], 16);
+    }
+    return at;
 }
 
 /* Scratch of a scan, which one of its passes writes and the next one reads. Forward uses only the

@@ -21,6 +21,13 @@ struct attention_args {
     static const int tiles_of_rows = 0; /* what the plain kernels need for them */
 };
 
+/* Keys of several calls (zinf_attention_running). numbers: a row's base and its lanes' sums; the
+ * rest of a row is not used, and no part of a tile, since sums go on wherever a call ends. */
+struct running_rows {
+    float *sums, *numbers;
+    bool resumes, leaves; /* it has rows' sums of the calls before; they are for the next one */
+};
+
 /* kv, d_kv and key_segments are set for keys that are the queries' own, too. */
 struct shaped_args : attention_args {
     int64_t keys;         /* of a sample */
@@ -28,6 +35,7 @@ struct shaped_args : attention_args {
     int64_t ahead;        /* tokens that query 0 stands behind key 0 */
     /* Dropout counts rows and keys of a sequence as long as this, from these on. */
     int64_t drop_rows, drop_keys, drop_row, drop_key;
+    running_rows running;
     float slopes[ZINF_ATTENTION_MAX_SLOPES];
 };
 struct capped_args : shaped_args {
@@ -62,6 +70,11 @@ static inline shaped_args shaped_args_of(const struct zinf_attention *z, const f
     args.drop_keys = z->whole_seq ? zinf_attention_whole_keys(z) : args.keys;
     args.drop_row = z->whole_seq ? z->first_query : 0;
     args.drop_key = z->whole_seq ? z->first_key : 0;
+    if (z->running) {
+        const running_rows running = {z->running->sums, z->running->numbers, !z->running->first,
+                                      !z->running->last};
+        args.running = running;
+    }
     if (!z->key_seq) {
         args.z.kv = z->qkv;
         args.z.d_kv = z->d_qkv;
@@ -260,15 +273,25 @@ DEVICE float distance_bias_of(const struct zinf_attention &z, int64_t head, int6
     return z.bias[head * (z.seq + keys - 1) + key - query + z.seq - 1];
 }
 
+/* By the kind of arguments: what is not there costs nothing. */
+DEVICE running_rows running_of(const attention_args &)
+{
+    const running_rows none = {NULL, NULL, false, false};
+    return none;
+}
+DEVICE running_rows running_of(const shaped_args &a)
+{
+    return a.running;
+}
+
 /* By a row's sum of probabilities; 0 where it saw no key: a sum is at least 1 else, or NaN. */
 DEVICE float quotient_of(float x, float sum)
 {
     return sum == 0.0f ? 0.0f : x / sum;
 }
-DEVICE float log_sum_of(const struct zinf_attention &z, float max, float sum)
+DEVICE float log_sum_of(float max, float sum)
 {
-    const float none = z.partial ? -INFINITY : 0.0f;
-    return sum == 0.0f ? none : max + logf(sum);
+    return sum == 0.0f ? 0.0f : max + logf(sum);
 }
 
 /* The first key that row i sees, and one past the last that rows before `end` see. */
@@ -299,6 +322,18 @@ template <class ARGS> DEVICE int64_t end_of_rows(const ARGS &a, int64_t j)
 DEVICE int64_t row_index(const struct zinf_attention &z, int64_t b, int64_t head, int64_t i)
 {
     return (b * z.n_heads + head) * z.seq + i;
+}
+
+/* Where the running numbers of a row are, and its sums of values. */
+DEVICE float *numbers_of(const running_rows &running, const struct zinf_attention &z, int64_t b,
+                         int64_t head, int64_t i)
+{
+    return running.numbers + row_index(z, b, head, i) * ZINF_ATTENTION_NUMBERS;
+}
+DEVICE float *sums_of(const running_rows &running, const struct zinf_attention &z, int64_t b,
+                      int64_t head, int64_t i)
+{
+    return running.sums + ((b * z.seq + i) * z.n_heads + head) * z.head_dim;
 }
 
 /* That of a probability in the dropout stream. */

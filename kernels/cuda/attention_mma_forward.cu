@@ -98,9 +98,59 @@ DEVICE void finish_rows(const struct zinf_attention &z, running &rows, int64_t b
         rows.sum[r] += shuffle_xor(rows.sum[r], 1);
         rows.sum[r] += shuffle_xor(rows.sum[r], 2);
         if (writes && i + 8 * r < z.seq)
-            z.lse[row_index(z, b, head, i + 8 * r)] =
-                log_sum_of(z, rows.base[r] * LN_2, rows.sum[r]);
+            z.lse[row_index(z, b, head, i + 8 * r)] = log_sum_of(rows.base[r] * LN_2, rows.sum[r]);
     }
+}
+
+/* What a lane has of row i and of the 8th behind it: the sums of values from column on, and the sum
+ * of what it saw. It takes what calls before have left, or leaves it to the next one. */
+template <int N>
+DEVICE void move_rows(const running_rows &calls, const struct zinf_attention &z, float (&out)[N][4],
+                      running &rows, int64_t b, int64_t head, int64_t i, int column, bool takes)
+{
+    const int first = lane_id() % 4;
+    UNROLL for (int r = 0; r < 2; r++)
+    {
+        if (i + 8 * r >= z.seq)
+            continue;
+        float *numbers = numbers_of(calls, z, b, head, i + 8 * r);
+        float *at = sums_of(calls, z, b, head, i + 8 * r) + column + 2 * first;
+        if (takes) {
+            rows.base[r] = numbers[0];
+            rows.sum[r] = numbers[1 + first];
+        } else if (column == 0) {
+            numbers[0] = rows.base[r];
+            numbers[1 + first] = rows.sum[r];
+        }
+        UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++)
+        {
+            if (column + n * 8 >= z.head_dim)
+                continue;
+            if (takes)
+                out[n][2 * r + e] = at[n * 8 + e];
+            else
+                at[n * 8 + e] = out[n][2 * r + e];
+        }
+    }
+}
+
+/* All rows of a lane, from row i on. */
+template <int H, int N>
+DEVICE void take_rows(const running_rows &calls, const struct zinf_attention &z,
+                      float (&out)[H][N][4], running (&rows)[H], int64_t b, int64_t head, int64_t i,
+                      int column)
+{
+    UNROLL for (int h = 0; h < H; h++) if (calls.resumes)
+        move_rows(calls, z, out[h], rows[h], b, head, i + 16 * h, column, true);
+}
+template <int H, int N>
+DEVICE bool leave_rows(const running_rows &calls, const struct zinf_attention &z,
+                       float (&out)[H][N][4], running (&rows)[H], int64_t b, int64_t head,
+                       int64_t i, int column)
+{
+    UNROLL for (int h = 0; h < H; h++) if (calls.leaves)
+        move_rows(calls, z, out[h], rows[h], b, head, i + 16 * h, column, false);
+    return calls.leaves;
 }
 
 /* q.k of a warp's rows, from mine on in the tile, becomes scores, -infinity where a key is not
@@ -168,6 +218,17 @@ DEVICE void put_rows(const attention_args &a, T *tile, int pitch, float (&out)[H
     }
 }
 
+/* Those of all warps, by way of the tile. */
+template <int D, int ROWS_, int THREADS_, int H, int N, class T>
+DEVICE void write_rows(const attention_args &a, T *tile, float (&out)[H][N][4], running (&rows)[H],
+                       int64_t b, int64_t head, int64_t i, int mine, int column)
+{
+    sync_block(); /* every warp is done with the tiles */
+    put_rows(a, tile, tile_of<T, D>::pitch, out, rows, b, head, i, mine, column);
+    sync_block();
+    store_head<T, D, ROWS_, THREADS_>(a.z, tile, out_rows<T>(a.z, a.z.out, b, head), i);
+}
+
 template <class T, int D, class ARGS>
 KERNEL_BESIDE((forward_tile<D, ARGS>::threads), (forward_tile<D, ARGS>::blocks))
 attention_mma_forward_kernel(ARGS a)
@@ -201,6 +262,7 @@ attention_mma_forward_kernel(ARGS a)
     };
     fetch_head<T, D, ROWS_, THREADS_>(z, query, query_rows<const T>(a, z.qkv, b, head), i);
     fetch_documents(a, own, queries_from(z, b, i));
+    take_rows(running_of(a), z, out, rows, b, head, i + row, column);
     wait_copies();
     sync_block();
     hold(left, query + mine * pitch, pitch);
@@ -225,10 +287,8 @@ attention_mma_forward_kernel(ARGS a)
         UNROLL for (int h = 0; h < H; h++) drop_probabilities<KEYS>(a, s[h], mask, row + 16 * h);
         multiply_results<T>(out, s, first.by_row + bytes_of<T>(KEYS * pitch) + place, pitch);
     }
-    sync_block(); /* every warp is done with the tiles */
-    put_rows(a, query, pitch, out, rows, b, head, i, mine, column);
-    sync_block();
-    store_head<T, D, ROWS_, THREADS_>(z, query, out_rows<T>(z, z.out, b, head), i);
+    if (!leave_rows(running_of(a), z, out, rows, b, head, i + row, column))
+        write_rows<D, ROWS_, THREADS_>(a, query, out, rows, b, head, i, mine, column);
 }
 
 template <class T, int D, class ARGS>

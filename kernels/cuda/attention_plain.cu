@@ -42,6 +42,32 @@ template <int TILE, class ARGS> DEVICE int64_t first_tile_of(const ARGS &a, int6
     return (first < last ? first : last) / TILE * TILE;
 }
 
+/* Takes what calls before have left of a thread's sums, or leaves it to the next one. */
+template <int TILE>
+DEVICE void move_sums(const running_rows &running, const struct zinf_attention &z,
+                      float (&sums)[SUMS], int64_t b, int64_t head, int64_t i, bool takes)
+{
+    const int d = (int)z.head_dim;
+    UNROLL for (int k = 0; k < SUMS; k++)
+    {
+        const int e = threadIdx.x + k * PLAIN_THREADS;
+        const int64_t row = i + e / d;
+        if (e >= TILE * d || row >= z.seq)
+            continue;
+        float *at = sums_of(running, z, b, head, row) + e % d;
+        if (takes)
+            sums[k] = *at;
+        else
+            *at = sums[k];
+    }
+}
+
+DEVICE void leave_numbers(float *numbers, float max, float sum)
+{
+    numbers[0] = max;
+    numbers[1] = sum;
+}
+
 template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_kernel(ARGS a)
 {
     SHARED_MEMORY(memory);
@@ -57,10 +83,14 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_ke
     float *scores = value.at + TILE * pitch, sums[SUMS] = {}, slope;
     shared_tile rows = {scores + TILE * (TILE + 1), pitch};
     load_tile<TILE>(z, query, z.qkv, query_place(z, b, head), i);
+    const running_rows running = running_of(a);
+    const bool own = t < TILE && i + t < z.seq; /* a row of its own */
     if (t < TILE) {
-        max[t] = -INFINITY;
-        sum[t] = 0.0f;
+        max[t] = own && running.resumes ? numbers_of(running, z, b, head, i + t)[0] : -INFINITY;
+        sum[t] = own && running.resumes ? numbers_of(running, z, b, head, i + t)[1] : 0.0f;
     }
+    if (running.resumes)
+        move_sums<TILE>(running, z, sums, b, head, i, true);
     for (int64_t j = first; j < end; j += TILE) {
         sync_block();
         load_tile<TILE>(z, key, keys_and_values(z), key_place(z, b, kv), j);
@@ -75,7 +105,7 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_ke
                 score_of(a, bias, c - r, x, slope) + beside_of<TILE>(a, pair, r, c);
         }
         sync_block();
-        if (t < TILE && i + t < z.seq)
+        if (own)
             shrink[t] =
                 softmax_row<TILE>(a, scores + t * (TILE + 1), b, head, i + t, j, &max[t], &sum[t]);
         else if (t < TILE)
@@ -86,11 +116,17 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_forward_ke
             shrink[(t + k * PLAIN_THREADS) / d];
         add_product<TILE>(z, sums, scores, false, value);
     }
+    if (running.leaves) {
+        move_sums<TILE>(running, z, sums, b, head, i, false);
+        if (own)
+            leave_numbers(numbers_of(running, z, b, head, i + t), max[t], sum[t]);
+        return;
+    }
     UNROLL for (int k = 0; k < SUMS; k++) if (t + k * PLAIN_THREADS < TILE * d) sums[k] =
         quotient_of(sums[k], sum[(t + k * PLAIN_THREADS) / d]);
     store_sums<TILE>(z, sums, 1.0f, z.out, out_place(z, b, head), i);
-    if (t < TILE && i + t < z.seq)
-        z.lse[row_index(z, b, head, i + t)] = log_sum_of(z, max[t], sum[t]);
+    if (own)
+        z.lse[row_index(z, b, head, i + t)] = log_sum_of(max[t], sum[t]);
 }
 
 /* ---- backward ---- */

@@ -120,7 +120,6 @@ cudaError_t launch_softcap(cudaStream_t stream, float *x, float cap, uint64_t n)
 /* ---- heads.cu, sinks.cu, squared_error.cu ---- */
 
 cudaError_t launch_copy_heads(cudaStream_t stream, const struct zinf_heads *args);
-cudaError_t launch_attention_merge(cudaStream_t stream, const struct zinf_attention_merge *args);
 cudaError_t launch_sinks(cudaStream_t stream, const struct zinf_sinks *args, bool backward);
 
 cudaError_t launch_squared_error(cudaStream_t stream, const struct zinf_squared_error *args);

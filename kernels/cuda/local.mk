@@ -11,7 +11,7 @@ cuda_kernels = kernels/cuda/columns.cu kernels/cuda/elementwise.cu kernels/cuda/
 	kernels/cuda/attention_plain.cu kernels/cuda/attention_mma_forward.cu \
 	kernels/cuda/attention_mma_backward.cu kernels/cuda/attention_mma_distance.cu kernels/cuda/attention_distance.cu \
 	kernels/cuda/attention_cached.cu kernels/cuda/attention_relative.cu kernels/cuda/unfold.cu \
-	kernels/cuda/magnitude.cu kernels/cuda/sinks.cu kernels/cuda/attention_merge.cu kernels/cuda/heads.cu kernels/cuda/float8.cu kernels/cuda/convolution.cu kernels/cuda/scan.cu
+	kernels/cuda/magnitude.cu kernels/cuda/sinks.cu kernels/cuda/heads.cu kernels/cuda/float8.cu kernels/cuda/convolution.cu kernels/cuda/scan.cu
 cuda_kernel_headers = kernels/cuda/kernel.cuh kernels/cuda/block.cuh \
 	kernels/cuda/activation.cuh kernels/cuda/scan.cuh kernels/cuda/rows.cuh kernels/cuda/teams.cuh kernels/cuda/residual.cuh \
 	kernels/cuda/philox.cuh kernels/cuda/softcap.cuh kernels/cuda/attention.cuh \

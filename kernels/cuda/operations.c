@@ -288,8 +288,6 @@ ONE_KERNEL(cross_entropy_backward, zinf_cross_entropy,
            launch_loss_backward(q->stream, args));
 ONE_KERNEL(copy_heads, zinf_heads, check_heads(args), !args->rows,
            launch_copy_heads(q->stream, args));
-ONE_KERNEL(attention_merge, zinf_attention_merge, check_attention_merge(args), !args->batch,
-           launch_attention_merge(q->stream, args));
 
 ONE_KERNEL(sinks_forward, zinf_sinks, check_sinks(args, "sinks_forward"), !args->batch,
            launch_sinks(q->stream, args, false));

@@ -148,6 +148,38 @@ template <class T> DEVICE bool scan_goes_on(const scan_args<T> &a)
     return a.ends && scan_joined(a, 0) && !scan_padding(a, 0);
 }
 
+/* Leaves the chunk for the next piece, in whose front its next row is, unless it is complete. Its
+ * state is still the one in front of it; keys are read again, since they have been scaled. The
+ * first slice of a head has its numbers, and the first head of a key head its keys. */
+template <class T>
+DEVICE void scan_give_open(const scan_args<T> &a, const scan_tile &t, int64_t head)
+{
+    const int64_t heads = a.value_heads, group = heads / a.key_heads, key_head = head / group;
+    const int64_t column = head * a.value + t.column, keys = a.key_heads * a.key;
+    const int64_t i = threadIdx.x;
+    if (head == 0 && t.column == 0 && i == 0) {
+        a.left.count[0] = t.n < CHUNK ? (float)t.n : 0.0f;
+        a.left.count[1] = t.carried ? 1.0f : 0.0f;
+    }
+    if (t.n == CHUNK)
+        return;
+    for (int64_t e = i; e < t.key * t.value; e += SCAN_THREADS)
+        a.left.state[head * a.key * a.value + e / t.value * a.value + t.column + e % t.value] =
+            t.carried ? t.state[e] : 0.0f;
+    for (int64_t e = i; e < t.n * t.value; e += SCAN_THREADS)
+        a.left.v[e / t.value * heads * a.value + column + e % t.value] = t.v[e];
+    if (t.column == 0 && i < t.n) {
+        a.left.numbers[2 * i * heads + head] = scan_decay_of(a, t, i, head);
+        a.left.numbers[(2 * i + 1) * heads + head] = t.strength[i];
+    }
+    if (t.column != 0 || head % group)
+        return;
+    scan_read_on(t, t.rows, a.k, key_head * a.key, a.ld, a.key, a.open.k, keys);
+    for (int64_t e = i; e < t.n * a.key; e += SCAN_THREADS)
+        a.left.k[e / a.key * keys + key_head * a.key + e % a.key] = t.rows[e];
+    sync_block();
+}
+
 template <class T> DEVICE void scan_advance(const scan_args<T> &a, const scan_tile &t, int64_t head)
 {
     const float decay = t.before[t.n - 1];
@@ -166,12 +198,14 @@ DEVICE void scan_forward_chunk(const scan_args<T> &a, const scan_tile &t, int64_
     scan_load_keys(a, t, head / (a.value_heads / a.key_heads));
     scan_load_numbers(a, t, head);
     scan_decay_pairs(t, a.delta);
-    scan_read(t, t.v, a.v, column, a.ld, t.value);
+    scan_read_on(t, t.v, a.v, column, a.ld, t.value, a.open.v, scan_value_ld(a));
     scan_make_written(t, a.delta);
     if (a.backward)
         scan_write(t, a.with.written, column, scan_value_ld(a), t.w, t.value);
     else if (a.y)
         scan_make_output(a, t, head);
+    if (a.left.count && t.first + t.n == a.seq)
+        scan_give_open(a, t, head);
     if (t.continues)
         scan_advance(a, t, head);
 }
@@ -187,11 +221,23 @@ template <class T> DEVICE scan_tile scan_slice(const scan_args<T> &a, int64_t it
 template <class T>
 DEVICE void scan_begin_forward(const scan_args<T> &a, const scan_tile &t, int64_t head)
 {
+    if (a.left.count && head == 0 && t.column == 0 && threadIdx.x == 0)
+        a.left.count[0] = 0.0f; /* in case that the last row is padding */
     if (!scan_goes_on(a))
         return;
     scan_take_state(a, t, t.state, a.ends_before + head * a.key * a.value);
     if (a.backward)
         scan_leave_state(a, t, scan_slot(a, a.with.states, head, 0), t.state);
+}
+
+/* The chunk with the row, which is the first one that is left. */
+template <class T>
+DEVICE void scan_next_chunk(const scan_args<T> &a, scan_tile &t, int64_t head, int64_t row)
+{
+    const bool cut = row == 0 && a.open.count && scan_goes_on(a) && a.open.count[0] > 0.0f;
+    scan_chunk_at(a, t, row, cut ? (int)a.open.count[0] : 0);
+    if (cut)
+        scan_take_state(a, t, t.state, a.open.state + head * a.key * a.value);
 }
 
 template <class T> KERNEL(SCAN_THREADS) scan_forward_kernel(scan_args<T> a)
@@ -201,11 +247,11 @@ template <class T> KERNEL(SCAN_THREADS) scan_forward_kernel(scan_args<T> a)
         const int64_t head = item / a.slices % a.value_heads;
         const int64_t begin = item / a.slices / a.value_heads * a.seq;
         scan_begin_forward(a, t, head);
-        for (int64_t row = begin; row < begin + a.seq; row += t.n) {
-            scan_chunk_at(a, t, row);
+        for (int64_t row = begin; row < begin + a.seq; row = t.first + t.n) {
+            scan_next_chunk(a, t, head, row);
             if (!scan_padding(a, row)) {
                 scan_forward_chunk(a, t, head);
-                if (item % (a.slices * a.value_heads) == 0 && (int)threadIdx.x < t.n)
+                if (a.backward && item % (a.slices * a.value_heads) == 0 && (int)threadIdx.x < t.n)
                     a.with.places[row + threadIdx.x] = (uint8_t)threadIdx.x;
                 continue;
             }
@@ -280,7 +326,7 @@ template <class T> KERNEL(SCAN_THREADS) scan_backward_kernel(scan_args<T> a)
                 end--;
                 continue;
             }
-            scan_chunk_at(a, t, end - 1 - a.with.places[end - 1]);
+            scan_chunk_at(a, t, end - 1 - a.with.places[end - 1], 0);
             scan_backward_chunk(a, t, head);
             end = t.first;
         }
@@ -504,7 +550,7 @@ template <class T> KERNEL(SCAN_THREADS) scan_gradients_kernel(scan_args<T> a)
                 scan_clear_gradients(a, row++, key_head);
                 continue;
             }
-            scan_chunk_at(a, t, row - a.with.places[row]);
+            scan_chunk_at(a, t, row - a.with.places[row], 0);
             if (t.first >= first)
                 scan_chunk_gradients(a, t, key_head);
             row = t.first + t.n;
@@ -589,6 +635,8 @@ template <class T> static scan_args<T> scan_args_of(const struct zinf_scan *z, v
         a.ends_d_behind = z->ends->d_behind;
         a.ends_d_before = z->ends->d_before;
     }
+    zinf_scan_open_place(z, &a.open, z->ends && !z->backward ? z->ends->open_before : NULL);
+    zinf_scan_open_place(z, &a.left, z->ends && !z->backward ? z->ends->open_behind : NULL);
     a.d_a_log = z->d_a_log;
     a.d_step_bias = z->d_step_bias;
     a.d_skip = z->d_skip;

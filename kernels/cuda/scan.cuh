@@ -28,6 +28,7 @@ template <class T> struct scan_args {
     int64_t ends_rows;
     const float *ends_before, *ends_d_behind;
     float *ends_behind, *ends_d_before;
+    zinf_scan_open open, left; /* in forward: chunks that the front and the end of the piece cut */
 };
 
 /* Rows [first, first + n), of one document; columns [column, column + value) of the head's. */
@@ -40,7 +41,7 @@ struct scan_tile {
     /* [CHUNK]: the sums of g, s, their gradients, exp(sum), exp(last - sum), inverse lengths */
     float *sum, *strength, *d_sum, *d_strength, *before, *after, *q_inverse, *k_inverse;
     int64_t first, key, value, column;
-    int n;
+    int n, open; /* open: the first of them that are of the piece in front */
     bool carried, continues;
 };
 
@@ -75,7 +76,7 @@ DEVICE scan_tile scan_tile_at(float *at, int64_t key, int64_t value, int64_t col
     t.key = key;
     t.value = value;
     t.column = column;
-    t.n = 0;
+    t.n = t.open = 0;
     t.carried = t.continues = false;
     return t;
 }
@@ -104,15 +105,18 @@ template <class T> DEVICE bool scan_padding(const scan_args<T> &a, int64_t row)
     return a.segments && a.segments[row] < 1;
 }
 
-template <class T> DEVICE void scan_chunk_at(const scan_args<T> &a, scan_tile &t, int64_t row)
+/* The chunk with `open` rows of the piece in front and that row behind them. */
+template <class T>
+DEVICE void scan_chunk_at(const scan_args<T> &a, scan_tile &t, int64_t row, int open)
 {
     const int64_t end = (row / a.seq + 1) * a.seq;
-    t.first = row;
-    t.n = 1;
-    while (t.n < CHUNK && row + t.n < end && scan_joined(a, row + t.n))
+    t.first = row - open;
+    t.open = open;
+    t.n = open + 1;
+    while (t.n < CHUNK && t.first + t.n < end && scan_joined(a, t.first + t.n))
         t.n++;
-    t.carried = scan_joined(a, row);
-    t.continues = scan_continues(a, row + t.n);
+    t.carried = open ? a.open.count[1] > 0.0f : scan_joined(a, row);
+    t.continues = scan_continues(a, t.first + t.n);
 }
 
 /* The state in front of the chunk that begins with a row, or its gradient: [key][value]. With ends
@@ -217,11 +221,26 @@ DEVICE void scan_read(const scan_tile &t, float *to, const T *from, int64_t colu
     sync_block();
 }
 
+/* The same of a chunk with rows of the piece in front, [rows][open_ld]; NULL: those become 0. */
+template <class T>
+DEVICE void scan_read_on(const scan_tile &t, float *to, const T *from, int64_t column, int64_t ld,
+                         int64_t cols, const float *open, int64_t open_ld)
+{
+    for (int64_t e = threadIdx.x; e < t.n * cols; e += SCAN_THREADS) {
+        const int64_t i = e / cols, c = column + e % cols;
+        if (i < t.open)
+            to[e] = open ? open[i * open_ld + c] : 0.0f;
+        else
+            to[e] = to_float(from[(t.first + i) * ld + c]);
+    }
+    sync_block();
+}
+
 template <class T>
 DEVICE void scan_write(const scan_tile &t, T *to, int64_t column, int64_t ld, const float *from,
                        int64_t cols)
 {
-    for (int64_t e = threadIdx.x; e < t.n * cols; e += SCAN_THREADS)
+    for (int64_t e = t.open * cols + threadIdx.x; e < t.n * cols; e += SCAN_THREADS)
         from_float(to[(t.first + e / cols) * ld + column + e % cols], from[e]);
     sync_block();
 }
@@ -263,8 +282,8 @@ DEVICE float scan_query_scale(int64_t key)
 template <class T>
 DEVICE void scan_load_rows(const scan_args<T> &a, const scan_tile &t, int64_t head)
 {
-    scan_read(t, t.k, a.k, head * a.key, a.ld, a.key);
-    scan_read(t, t.q, a.q, head * a.key, a.ld, a.key);
+    scan_read_on(t, t.k, a.k, head * a.key, a.ld, a.key, a.open.k, a.key_heads * a.key);
+    scan_read_on(t, t.q, a.q, head * a.key, a.ld, a.key, NULL, 0);
     if (!a.delta)
         return;
     scan_normalise(t, t.k, t.k_inverse, 1.0f);
@@ -280,6 +299,20 @@ DEVICE void scan_load_keys(const scan_args<T> &a, const scan_tile &t, int64_t he
     scan_pair(t, t.scores, t.q, t.k, a.key);
 }
 
+/* g and s of row i of the chunk. */
+template <class T>
+DEVICE float scan_decay_of(const scan_args<T> &a, const scan_tile &t, int64_t i, int64_t head)
+{
+    return i < t.open ? a.open.numbers[2 * i * a.value_heads + head]
+                      : a.with.decay[(t.first + i) * a.value_heads + head];
+}
+template <class T>
+DEVICE float scan_strength_of(const scan_args<T> &a, const scan_tile &t, int64_t i, int64_t head)
+{
+    return i < t.open ? a.open.numbers[(2 * i + 1) * a.value_heads + head]
+                      : a.with.strength[(t.first + i) * a.value_heads + head];
+}
+
 template <class T>
 DEVICE void scan_load_numbers(const scan_args<T> &a, const scan_tile &t, int64_t head)
 {
@@ -287,13 +320,13 @@ DEVICE void scan_load_numbers(const scan_args<T> &a, const scan_tile &t, int64_t
     if (i == 0) {
         float sum = 0.0f;
         for (int row = 0; row < t.n; row++) {
-            sum += a.with.decay[(t.first + row) * a.value_heads + head];
+            sum += scan_decay_of(a, t, row, head);
             t.sum[row] = sum;
         }
     }
     sync_block();
     if (i < t.n) {
-        t.strength[i] = a.with.strength[(t.first + i) * a.value_heads + head];
+        t.strength[i] = scan_strength_of(a, t, i, head);
         t.before[i] = expf(t.sum[i]);
         t.after[i] = expf(t.sum[t.n - 1] - t.sum[i]);
     }

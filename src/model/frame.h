@@ -386,7 +386,6 @@ int frame_attention(struct zinf_frame *f, const struct zinf_attention *args);
 int frame_attention_cached(struct zinf_frame *f, const struct zinf_attention_cached *args);
 int frame_attention_backward(struct zinf_frame *f, const struct zinf_attention *args);
 int frame_heads(struct zinf_frame *f, const struct zinf_heads *args);
-int frame_attention_merge(struct zinf_frame *f, const struct zinf_attention_merge *args);
 int frame_sinks(struct zinf_frame *f, const struct zinf_sinks *args);
 int frame_sinks_backward(struct zinf_frame *f, const struct zinf_sinks *args);
 int frame_distance_bias(struct zinf_frame *f, const struct zinf_distance_bias *args);

@@ -298,8 +298,6 @@ int frame_softcap(struct zinf_frame *f, float *x, float cap, uint64_t n)
 
 ONE_OPERATION(heads, copy_heads, zinf_heads,
               2 * typed(args->dtype, args->rows * args->n_heads * args->cols));
-ONE_OPERATION(attention_merge, attention_merge, zinf_attention_merge,
-              4 * typed(ZINF_DTYPE_F32, args->batch * args->seq * args->n_heads * args->head_dim));
 ONE_OPERATION(sinks, sinks_forward, zinf_sinks,
               2 * typed(args->dtype, args->batch * args->seq * args->n_heads * args->head_dim));
 ONE_OPERATION(sinks_backward, sinks_backward, zinf_sinks,

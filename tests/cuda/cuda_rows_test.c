@@ -494,45 +494,6 @@ static void sinks(struct twin *t)
                    i % 2);
 }
 
-/* Rows of which the first call, the second one, or neither has seen a key. */
-static void merge_case(struct twin *t, struct zinf_attention_merge a)
-{
-    const size_t n_lse = (size_t)(a.batch * a.seq * a.n_heads);
-    const size_t n = n_lse * (size_t)a.head_dim;
-    struct pair part = pair_of(t, tensor_random(a.dtype, n, 1, 1.0f));
-    struct pair part_lse = pair_of(t, tensor_random(ZINF_DTYPE_F32, n_lse, 2, 3.0f));
-    struct pair lse = pair_of(t, tensor_random(ZINF_DTYPE_F32, n_lse, 3, 3.0f));
-    struct pair sum = pair_of(t, tensor_random(ZINF_DTYPE_F32, n, 4, 1.0f));
-    struct pair out = pair_of(t, tensor_new(a.dtype, n));
-    struct pair *all[] = {&part, &part_lse, &lse, &sum, &out};
-    for (size_t i = 0; i < n_lse; i += 3) {
-        ((float *)part_lse.host.data)[i] = -INFINITY;
-        ((float *)lse.host.data)[i / 2] = -INFINITY;
-    }
-    twin_transfer(t, part_lse.device, part_lse.host.data, n_lse * 4, true);
-    twin_transfer(t, lse.device, lse.host.data, n_lse * 4, true);
-    ON_BOTH(t, (a.part = at(&part, side), a.part_lse = at(&part_lse, side), a.lse = at(&lse, side),
-                a.sum = at(&sum, side), a.out = at(&out, side), ops->attention_merge(q, &a)));
-    PAIR_CHECK(t, &sum, 1e-6, 2e-6);
-    PAIR_CHECK(t, &lse, 1e-6, 1e-6);
-    PAIR_CHECK(t, &out, 1e-6, 2.0 * dtype_epsilon(a.dtype) + 2e-6);
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        pair_free(all[i]);
-    twin_reset(t);
-}
-
-static void merges(struct twin *t)
-{
-    for (int i = 0; i < 6; i++)
-        merge_case(t, (struct zinf_attention_merge){.dtype = all_dtypes[i % 3],
-                                                    .batch = 1 + i % 2,
-                                                    .seq = 19,
-                                                    .n_heads = 3,
-                                                    .head_dim = 8 + 33 * (i % 2),
-                                                    .first = i == 0,
-                                                    .last = true});
-}
-
 static void heads_case(struct twin *t, struct zinf_heads a, bool zeros)
 {
     struct pair x = pair_of(t, tensor_random(a.dtype, (size_t)(a.rows * a.x_ld), 1, 1.0f));
@@ -634,7 +595,6 @@ CASE(masked_losses)
 CASE(smoothed_losses)
 CASE(squared_errors)
 CASE(sinks)
-CASE(merges)
 CASE(heads)
 CASE(softcaps)
 CASE(refusals)
@@ -652,7 +612,6 @@ int main(void)
     TAP_RUN(test_smoothed_losses);
     TAP_RUN(test_squared_errors);
     TAP_RUN(test_sinks);
-    TAP_RUN(test_merges);
     TAP_RUN(test_heads);
     TAP_RUN(test_softcaps);
     TAP_RUN(test_refusals);

@@ -9,7 +9,6 @@
 #include "kernels/cuda/magnitude.cu"
 #include "kernels/cuda/heads.cu"
 #include "kernels/cuda/sinks.cu"
-#include "kernels/cuda/attention_merge.cu"
 #include "kernels/cuda/squared_error.cu"
 #include "kernels/cuda/noise.cu"
 #include "kernels/cuda/norm.cu"

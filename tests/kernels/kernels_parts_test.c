@@ -192,57 +192,81 @@ static void cases(struct fixture *f)
         }
 }
 
-/* Keys come in parts, too: each with a result of its own, which are merged. */
-static void merged_cases(struct fixture *f)
+/* Keys come in parts, too, and sums go on from one to the next: the same bits wherever they are
+ * cut, within tiles and between them. */
+static void check_running(struct fixture *f, struct problem *p, int64_t part, bool between)
 {
+    const struct zinf_attention *whole = &p->whole;
+    const size_t rows = (size_t)(part * whole->n_heads), q = rows * (size_t)whole->head_dim;
+    struct tensor sums = tensor_random(ZINF_DTYPE_F32, q, 1, 1.0f);
+    struct tensor in_tile = tensor_random(ZINF_DTYPE_F32, q, 2, 1.0f);
+    struct tensor numbers = tensor_random(ZINF_DTYPE_F32, rows * ZINF_ATTENTION_NUMBERS, 3, 1.0f);
+    float *lse = malloc(rows * sizeof *lse);
+    for (int64_t first = 0; first < whole->seq; first += part) {
+        const int64_t n = whole->seq - first < part ? whole->seq - first : part, end = first + n;
+        struct zinf_attention_running running = {
+            .sums = sums.data, .part = between ? NULL : in_tile.data, .numbers = numbers.data};
+        struct zinf_attention a = part_of(p, first, n, lse);
+        const int64_t reach = whole->window ? whole->window : first + 1;
+        const int64_t begin = first < reach ? 0 : (first + 1 - reach) / part * part;
+        a.running = &running;
+        for (int64_t key = begin; key < end; key += part) {
+            a.first_key = key;
+            a.key_seq = key + part < end ? part : end - key;
+            a.key_segments = whole->segments ? whole->segments + key : NULL;
+            a.kv = elem(&p->kv, key * row_elems(whole, false));
+            running.first = key == begin;
+            running.last = key + part >= end;
+            CHECKF(!f->ops->attention_forward(f->q, &a), "%s", zinf_error());
+        }
+        move_lse(p, first, n, lse, false);
+    }
+    free(lse);
+    tensor_free(&sums);
+    tensor_free(&in_tile);
+    tensor_free(&numbers);
+}
+
+static void running_cases(struct fixture *f)
+{
+    static const int64_t parts[] = {0, 5, 64, 128};
     for (int i = 0; i < N_SHAPES; i++)
-        for (int d = 0; d < 3; d++) {
+        for (int k = 0; k < 4 * 3; k++) {
+            const int64_t part = parts[k / 3] ? parts[k / 3] : shapes[i].part;
+            const enum zinf_dtype dtype = all_dtypes[k % 3];
             struct problem p;
-            const double epsilon = dtype_epsilon(all_dtypes[d]);
-            const int64_t part = shapes[i].part, seq = shapes[i].seq;
-            problem_open(&p, all_dtypes[d], &shapes[i]);
-            const size_t q = (size_t)(part * row_elems(&p.whole, true));
-            struct tensor out = tensor_new(all_dtypes[d], q), sum = tensor_new(ZINF_DTYPE_F32, q);
-            float *lse = malloc(2 * (size_t)(p.whole.n_heads * part) * sizeof *lse);
+            problem_open(&p, dtype, &shapes[i]);
             CHECKF(!f->ops->attention_forward(f->q, &p.whole), "%s", zinf_error());
-            for (int64_t first = 0; first < seq; first += part) {
-                const int64_t n = seq - first < part ? seq - first : part;
-                struct zinf_attention a = part_of(&p, first, n, lse);
-                struct zinf_attention_merge m = {.dtype = a.dtype,
-                                                 .batch = 1,
-                                                 .seq = n,
-                                                 .n_heads = a.n_heads,
-                                                 .head_dim = a.head_dim};
-                m.out = a.out, m.part = a.out = out.data, m.part_lse = lse;
-                m.sum = sum.data, m.lse = lse + p.whole.n_heads * part;
-                for (int64_t key = 0; key <= first; key += part) {
-                    a.partial = true;
-                    a.first_key = key;
-                    a.key_seq = key + part < first + n ? part : first + n - key;
-                    a.key_segments = p.whole.segments ? p.whole.segments + key : NULL;
-                    a.kv = elem(&p.kv, key * row_elems(&p.whole, false));
-                    m.first = !key;
-                    m.last = key == first;
-                    CHECKF(!f->ops->attention_forward(f->q, &a), "%s", zinf_error());
-                    CHECKF(!f->ops->attention_merge(f->q, &m), "%s", zinf_error());
-                }
-                move_lse(&p, first, n, m.lse, false);
-            }
-            double *want = tensor_doubles(&p.out), *want_lse = tensor_doubles(&p.lse);
-            CHECK_NEAR(f, &p.part_out, want, 2e-6 + 4 * epsilon, 2 * epsilon + 2e-6);
-            CHECK_NEAR(f, &p.part_lse, want_lse, 2e-6, 2e-6);
-            free(want);
-            free(want_lse);
-            free(lse);
-            tensor_free(&out);
-            tensor_free(&sum);
+            check_running(f, &p, part, part % ZINF_ATTENTION_TILE == 0);
+            CHECKF(tensor_same_bits(&p.out, &p.part_out), "shape %d by %d, %s", i, (int)part,
+                   f->name);
+            CHECKF(tensor_same_bits(&p.lse, &p.part_lse), "shape %d by %d, %s", i, (int)part,
+                   f->name);
             problem_close(&p);
         }
 }
 
-static void test_parts_of_keys_are_merged(void)
+static void test_keys_of_several_calls(void)
 {
-    for_each_device(merged_cases);
+    for_each_device(running_cases);
+}
+
+static void test_refusals(void)
+{
+    struct zinf_attention_running running = {.first = true};
+    struct fixture f;
+    struct problem p;
+    fixture_open(&f, ZINF_ISA_SCALAR, 1);
+    problem_open(&p, ZINF_DTYPE_F32, &shapes[0]);
+    p.whole.running = &running;
+    CHECK(f.ops->attention_forward(f.q, &p.whole) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "need key_seq") != NULL, "%s", zinf_error());
+    struct zinf_attention a = part_of(&p, 0, 16, p.lse.data);
+    a.running = &running;
+    CHECK(f.ops->attention_forward(f.q, &a) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "between tiles") != NULL, "%s", zinf_error());
+    problem_close(&p);
+    fixture_close(&f);
 }
 
 static void test_parts_are_the_whole(void)
@@ -253,6 +277,7 @@ static void test_parts_are_the_whole(void)
 int main(void)
 {
     TAP_RUN(test_parts_are_the_whole);
-    TAP_RUN(test_parts_of_keys_are_merged);
+    TAP_RUN(test_keys_of_several_calls);
+    TAP_RUN(test_refusals);
     return tap_done();
 }

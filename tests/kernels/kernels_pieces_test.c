@@ -60,6 +60,9 @@ static struct zinf_ends ends_of(int i, int64_t state, const struct tensor *state
 
 /* ---- the scan ---- */
 
+/* What a piece leaves of the chunk that its end cuts, at most: the scan's own says how much. */
+enum { OPEN = 16384 };
+
 enum { KH = 2, VH = 6, KD = 9, VD = 5, LD = 2 * KH * KD + VH * VD, STATE = VH * KD * VD };
 enum { X, GATES, A_LOG, STEP_BIAS, SKIP, DY, GIVEN };
 enum { Y, DX, D_GATES, D_A_LOG, D_STEP_BIAS, D_SKIP, MADE };
@@ -111,9 +114,20 @@ static void fill_scan(struct tensor in[GIVEN])
         *floats(&in[A_LOG], i) -= 4.0f;
 }
 
-static void scan_pieces(struct fixture *f, struct zinf_scan like, const struct tensor *in,
-                        struct tensor *out)
+/* The ends of piece i, with chunks that borders cut: open [N_CUTS + 1]. */
+static struct zinf_ends open_ends_of(int i, const struct tensor *states,
+                                     const struct tensor *d_states, const struct tensor *open)
 {
+    struct zinf_ends ends = ends_of(i, STATE, states, d_states);
+    ends.open_before = i ? floats(open, i * OPEN) : NULL;
+    ends.open_behind = floats(open, (i + 1) * OPEN);
+    return ends;
+}
+
+static void scan_pieces(struct fixture *f, struct zinf_scan like, const struct tensor *in,
+                        bool open_chunks, struct tensor *out)
+{
+    struct tensor open = filled((N_CUTS + 1) * OPEN, 6, 1.0f);
     struct tensor states = filled((N_CUTS + 1) * STATE, 7, 1.0f), d_states = tensor_copy(&states);
     struct tensor again = filled((N_CUTS + 1) * STATE, 8, 1.0f), parts[MADE];
     for (int i = 0; i < MADE; i++)
@@ -121,7 +135,8 @@ static void scan_pieces(struct fixture *f, struct zinf_scan like, const struct t
     for (int pass = 0; pass < 2; pass++)
         for (int n = 0; n < N_CUTS; n++) {
             const int i = pass ? N_CUTS - 1 - n : n;
-            const struct zinf_ends ends = ends_of(i, STATE, &states, &d_states);
+            const struct zinf_ends ends = open_chunks ? open_ends_of(i, &states, &d_states, &open)
+                                                      : ends_of(i, STATE, &states, &d_states);
             struct zinf_ends only = ends_of(i, STATE, &again, &again);
             struct zinf_scan a = rows_of(in, parts, cuts[i], cuts[i + 1] - cuts[i]);
             a.rule = like.rule;
@@ -132,6 +147,7 @@ static void scan_pieces(struct fixture *f, struct zinf_scan like, const struct t
                    zinf_error());
             for (int k = D_A_LOG; pass && k < MADE; k++)
                 add_to(&out[k], &parts[k]);
+            only.open_before = ends.open_before;
             a.ends = &only; /* the state alone */
             a.y = NULL;
             CHECK(pass || !f->ops->scan_forward(f->q, &a));
@@ -141,9 +157,12 @@ static void scan_pieces(struct fixture *f, struct zinf_scan like, const struct t
     tensor_free(&states);
     tensor_free(&d_states);
     tensor_free(&again);
+    tensor_free(&open);
 }
 
-static void check_scan_of(struct fixture *f, enum zinf_recurrence rule, const int32_t *segments)
+/* With chunks that borders cut, results have the bits of the whole sequence's. */
+static void check_scan_of(struct fixture *f, enum zinf_recurrence rule, const int32_t *segments,
+                          bool open_chunks)
 {
     static const char *const names[] = {"y", "dx", "d_gates", "d_a_log", "d_step_bias", "d_skip"};
     struct tensor in[GIVEN], whole[MADE], pieces[MADE];
@@ -158,7 +177,8 @@ static void check_scan_of(struct fixture *f, enum zinf_recurrence rule, const in
     CHECK(!f->ops->scan_forward(f->q, &a));
     a.backward = true;
     CHECK(!f->ops->scan_backward(f->q, &a));
-    scan_pieces(f, a, in, pieces);
+    scan_pieces(f, a, in, open_chunks, pieces);
+    CHECKF(!open_chunks || tensor_same_bits(&pieces[Y], &whole[Y]), "%s, rule %d", f->name, rule);
     for (int i = 0; i < (rule == ZINF_RECURRENCE_DECAY ? MADE : D_SKIP); i++)
         check_close(f, names[i], &pieces[i], &whole[i]);
     free_all(in, GIVEN);
@@ -171,9 +191,13 @@ static void scans(struct fixture *f)
     int32_t segments[SEQ];
     for (int64_t i = 0; i < SEQ; i++)
         segments[i] = segment_of(i);
-    for (int rule = 0; rule < 2; rule++) {
-        check_scan_of(f, (enum zinf_recurrence)rule, NULL);
-        check_scan_of(f, (enum zinf_recurrence)rule, segments);
+    struct zinf_scan_open open;
+    const struct zinf_scan shape = {
+        .key_heads = KH, .value_heads = VH, .key_dim = KD, .value_dim = VD};
+    CHECK(zinf_scan_open_place(&shape, &open, NULL) <= OPEN);
+    for (int i = 0; i < 4; i++) {
+        check_scan_of(f, (enum zinf_recurrence)(i % 2), NULL, i / 2);
+        check_scan_of(f, (enum zinf_recurrence)(i % 2), segments, i / 2);
     }
 }
 

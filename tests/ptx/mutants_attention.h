@@ -61,6 +61,36 @@ static int capped_attention_with_dropout(struct setup *s)
     return attention_of(s, 0.2f, 1.5f, slope);
 }
 
+/* Over keys of two calls. */
+static int attention_by_calls(struct setup *s)
+{
+    enum { SEQ = 20, SIZE = 64, HEADS = 2, KEYS = 64 };
+    struct zinf_attention_running running = {.first = true};
+    struct zinf_attention a = {.dtype = s->dtype,
+                               .batch = 1,
+                               .seq = SEQ,
+                               .n_heads = HEADS,
+                               .n_kv_heads = 1,
+                               .head_dim = SIZE,
+                               .key_seq = KEYS,
+                               .first_query = KEYS,
+                               .causal = true,
+                               .scale = 0.125f,
+                               .running = &running};
+    running.sums = take(s, SEQ * HEADS * SIZE, ZINF_DTYPE_F32);
+    running.numbers = take(s, SEQ * HEADS * ZINF_ATTENTION_NUMBERS, ZINF_DTYPE_F32);
+    a.qkv = s->in[0], a.kv = s->in[1];
+    a.out = take(s, SEQ * HEADS * SIZE, s->dtype);
+    a.lse = take(s, SEQ * HEADS, ZINF_DTYPE_F32);
+    int code = s->ops->attention_forward(s->q, &a);
+    running.first = false;
+    running.last = true;
+    a.kv = s->in[2];
+    a.first_key = KEYS;
+    a.key_seq = SEQ;
+    return code ? code : s->ops->attention_forward(s->q, &a);
+}
+
 /* Five rows of one sequence, or that read one source, over a cache of numbers. */
 static int cached_of(struct setup *s, bool biased, bool sourced)
 {

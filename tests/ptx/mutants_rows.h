@@ -195,23 +195,6 @@ static int sinks(struct setup *s)
     return code ? code : s->ops->sinks_backward(s->q, &a);
 }
 
-static int merges(struct setup *s)
-{
-    enum { ROWS = 20, HEADS = 3, DIM = 40 };
-    struct zinf_attention_merge a = {.dtype = s->dtype, .batch = 2, .seq = ROWS / 2};
-    a.n_heads = HEADS, a.head_dim = DIM, a.part = s->in[0], a.last = true;
-    a.part_lse = (float *)(void *)s->in[7];
-    a.sum = take(s, ROWS * HEADS * DIM, ZINF_DTYPE_F32);
-    a.lse = take(s, ROWS * HEADS, ZINF_DTYPE_F32);
-    a.out = take(s, ROWS * HEADS * DIM, s->dtype);
-    a.first = true;
-    int code = s->ops->attention_merge(s->q, &a);
-    a.first = false;
-    a.part = s->in[1];
-    a.part_lse = (float *)(void *)s->in[8];
-    return code ? code : s->ops->attention_merge(s->q, &a);
-}
-
 static int heads(struct setup *s)
 {
     enum { ROWS = 12, HEADS = 3, COLS = 40 };
@@ -581,6 +564,39 @@ static int scanned_by_decay(struct setup *s)
 static int scanned_piece(struct setup *s)
 {
     return scanned_by(s, ZINF_RECURRENCE_DELTA, true);
+}
+
+/* The rows from `first` on. */
+static struct zinf_scan scan_from(struct zinf_scan a, int64_t first, const struct zinf_ends *ends)
+{
+    const uint64_t width = zinf_dtype_bytes(a.dtype), row = (uint64_t)(first * a.ld) * width;
+    const uint64_t gate = (uint64_t)(first * a.gate_ld) * width;
+    a.q = (const char *)a.q + row, a.k = (const char *)a.k + row, a.v = (const char *)a.v + row;
+    a.a = (const char *)a.a + gate, a.b = (const char *)a.b + gate;
+    a.y = (char *)a.y + (uint64_t)(first * a.value_heads * a.value_dim) * width;
+    a.seq -= first;
+    a.ends = ends;
+    return a;
+}
+
+/* Of two pieces, whose border cuts a chunk; the end of the second one cuts another. */
+static int scanned_cut(struct setup *s)
+{
+    const struct zinf_scan a = scan_of(s, ZINF_RECURRENCE_DELTA, MIXED_ROWS);
+    struct zinf_scan_open open;
+    const size_t state = scan_state(&a), n = (size_t)zinf_scan_open_place(&a, &open, NULL);
+    const struct zinf_ends first = {.behind = take(s, state, ZINF_DTYPE_F32),
+                                    .open_behind = take(s, n, ZINF_DTYPE_F32)};
+    const struct zinf_ends second = {.rows = 40,
+                                     .before = first.behind,
+                                     .behind = take(s, state, ZINF_DTYPE_F32),
+                                     .open_before = first.open_behind,
+                                     .open_behind = take(s, n, ZINF_DTYPE_F32)};
+    struct zinf_scan piece = scan_from(a, 0, &first);
+    piece.seq = second.rows;
+    int code = s->ops->scan_forward(s->q, &piece);
+    piece = scan_from(a, second.rows, &second);
+    return code ? code : s->ops->scan_forward(s->q, &piece);
 }
 
 static int scanned_on(struct setup *s)

@@ -198,37 +198,37 @@ static int take_queries(struct zinf_frame *f, const struct attention_spec *s,
     return frame_heads(f, &apart);
 }
 
+/* What attention keeps from one chunk of keys to the next. */
+static struct zinf_attention_running running_of(struct zinf_frame *f,
+                                                const struct attention_spec *s, int64_t step)
+{
+    const uint64_t rows = (uint64_t)frame_rows(f), elems = rows * (uint64_t)query_cols(s);
+    const uint64_t numbers = rows * (uint64_t)s->n_heads * ZINF_ATTENTION_NUMBERS;
+    struct zinf_attention_running running = {.sums = frame_scratch(f, elems * sizeof(float))};
+    running.numbers = frame_scratch(f, numbers * sizeof(float));
+    if (step % ZINF_ATTENTION_TILE)
+        running.part = frame_scratch(f, elems * sizeof(float));
+    return running;
+}
+
 static int attend(struct zinf_frame *f, const struct attention_spec *s,
                   const struct zinf_attention *whole)
 {
-    const uint64_t elems = (uint64_t)(frame_rows(f) * query_cols(s));
-    const uint64_t n_lse = (uint64_t)(frame_rows(f) * s->n_heads);
+    struct keys keys = keys_at_hand(f, s);
+    struct zinf_attention_running running = running_of(f, s, keys.step);
     struct zinf_attention args = *whole;
-    struct zinf_attention_merge merge = {.dtype = args.dtype,
-                                         .batch = args.batch,
-                                         .seq = args.seq,
-                                         .n_heads = args.n_heads,
-                                         .head_dim = args.head_dim,
-                                         .sum = frame_scratch(f, elems * sizeof(float)),
-                                         .lse = args.lse,
-                                         .out = args.out};
     struct distance_chunks distances = {0};
     int code = take_queries(f, s, &args);
-    merge.part = args.out = frame_scratch(f, elems * frame_width(f));
-    merge.part_lse = args.lse = frame_scratch(f, n_lse * sizeof(float));
-    args.partial = true;
+    args.running = &running;
     if (!code)
         code = distance_chunks_make(f, s, false, &distances);
-    struct keys keys = keys_at_hand(f, s);
     for (; !code && keys.row < keys.end; keys.row += keys.step) {
         set_keys(f, s, &args, &keys);
-        merge.first = keys.row == keys.first;
-        merge.last = f->compute->chunk.ends && is_last(&keys);
+        running.first = keys.row == keys.first;
+        running.last = f->compute->chunk.ends && is_last(&keys);
         code = distance_chunks_take(f, s, &distances, &args);
         if (!code)
             code = frame_attention(f, &args);
-        if (!code)
-            code = frame_attention_merge(f, &merge);
     }
     return code;
 }

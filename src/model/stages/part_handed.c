@@ -1,10 +1,10 @@
 /*
  * part_handed: what a stage hands over from one chunk of a sequence to the next: of a mixer the
- * state of its scan, and the last rows in front of its convolution. The stage carries it, a chunk's
- * behind its rows of keys and values where attention is beside the mixer. A chunk copies what it
- * was handed when that is at hand, to memory that backward finds. The gradient goes the other way,
- * from each chunk to the one before it, and is needed once: there are two, of which one is read
- * while the other is made.
+ * state of its scan, the chunk of the scan's own that the border cuts, and the last rows in front
+ * of its convolution. The stage carries it, a chunk's behind its rows of keys and values where
+ * attention is beside the mixer. A chunk copies what it was handed when that is at hand, to memory
+ * that backward finds. The gradient goes the other way, from each chunk to the one before it, and
+ * is needed once: there are two, of which one is read while the other is made.
  */
 #include "model/stages/stages.h"
 
@@ -13,8 +13,15 @@ struct handed mixer_handed(const struct attention_spec *s)
     const struct mixer_spec *m = &s->mixer;
     const int64_t values = m->value_heads * m->value_dim;
     if (m->gates)
-        return (struct handed){0, values};
-    return (struct handed){(uint64_t)(values * m->key_dim), 2 * m->key_heads * m->key_dim + values};
+        return (struct handed){.cols = values};
+    const struct zinf_scan scan = {.key_heads = m->key_heads,
+                                   .value_heads = m->value_heads,
+                                   .key_dim = m->key_dim,
+                                   .value_dim = m->value_dim};
+    struct zinf_scan_open open;
+    return (struct handed){.floats = (uint64_t)(values * m->key_dim),
+                           .open_floats = zinf_scan_open_place(&scan, &open, NULL),
+                           .cols = 2 * m->key_heads * m->key_dim + values};
 }
 
 static uint64_t rows_elems(const struct attention_spec *s)
@@ -27,9 +34,20 @@ static uint64_t state_bytes(const struct attention_spec *s)
     return mixer_handed(s).floats * sizeof(float);
 }
 
+static uint64_t open_bytes(const struct attention_spec *s)
+{
+    return mixer_handed(s).open_floats * sizeof(float);
+}
+
+/* Of states, what backward has gradients of, and of the cut chunk. */
+static uint64_t states_bytes(const struct attention_spec *s)
+{
+    return state_bytes(s) + open_bytes(s);
+}
+
 static uint64_t handed_bytes(const struct zinf_frame *f, const struct attention_spec *s)
 {
-    return state_bytes(s) + rows_elems(s) * frame_width(f);
+    return states_bytes(s) + rows_elems(s) * frame_width(f);
 }
 
 /* Of what a shard hands over, which is a piece of what the stage does. */
@@ -83,18 +101,21 @@ int handed_take(struct zinf_frame *f, const struct attention_spec *s,
                       s->carried_piece * piece_bytes(s, bytes));
 }
 
-/* From where a state begins to where the rows behind it do; NULL stays NULL: measuring. */
-static void *behind(const void *state, const struct attention_spec *s)
+/* Memory that begins so many bytes behind; NULL stays NULL: measuring. */
+static void *behind(const void *at, uint64_t bytes)
 {
-    return state ? (char *)(uintptr_t)state + state_bytes(s) : NULL;
+    return at ? (char *)(uintptr_t)at + bytes : NULL;
 }
 
 static struct handed_ends given(const struct zinf_frame *f, const struct attention_spec *s,
                                 const struct attention_kept *kept)
 {
     const int64_t first = f->compute->chunk.first;
-    return (struct handed_ends){.state = {.rows = first, .before = kept->handed},
-                                .rows = {.rows = first, .before = behind(kept->handed, s)}};
+    const void *rows = behind(kept->handed, states_bytes(s));
+    return (struct handed_ends){.state = {.rows = first,
+                                          .before = kept->handed,
+                                          .open_before = behind(kept->handed, state_bytes(s))},
+                                .rows = {.rows = first, .before = rows}};
 }
 
 struct handed_ends handed_forward(struct zinf_frame *f, const struct attention_spec *s,
@@ -105,7 +126,8 @@ struct handed_ends handed_forward(struct zinf_frame *f, const struct attention_s
     const uint64_t bytes = handed_bytes(f, s);
     if (c->ends) /* else the chunk's own is not at hand, and nothing is computed */
         ends.state.behind = piece_of(s, frame_handed(f, all_bytes(s, bytes), c->first), bytes);
-    ends.rows.behind = behind(ends.state.behind, s);
+    ends.state.open_behind = behind(ends.state.behind, state_bytes(s));
+    ends.rows.behind = behind(ends.state.behind, states_bytes(s));
     return ends;
 }
 
@@ -122,7 +144,7 @@ struct handed_ends handed_backward(struct zinf_frame *f, const struct attention_
         ends.state.d_behind = own;
     if (c->first)
         ends.state.d_before = piece_of(s, frame_d_handed(f, all, c->first - step), bytes);
-    ends.rows.d_behind = behind(ends.state.d_behind, s);
-    ends.rows.d_before = behind(ends.state.d_before, s);
+    ends.rows.d_behind = behind(ends.state.d_behind, state_bytes(s));
+    ends.rows.d_before = behind(ends.state.d_before, state_bytes(s));
     return ends;
 }

@@ -740,13 +740,14 @@ int mixer_attend(struct zinf_frame *f, const struct attention_spec *s,
                  const struct attention_kept *kept);
 int mixer_attend_backward(struct zinf_frame *f, const struct attention_spec *s,
                           const struct attention_kept *kept, const void *d_out, void *d_entry);
-/* What a mixer hands over from chunk to chunk (mixer_handed): a state of so many floats, and the
- * last rows in front of its convolution, of so many columns. handed_keep: takes memory for what the
+/* What a mixer hands over from chunk to chunk (mixer_handed): a state of so many floats, so many of
+ * a cut chunk of the scan's own (zinf_scan_open), and the last rows in front of its convolution, of
+ * so many columns. handed_keep: takes memory for what the
  * chunk before has handed over; handed_take copies it there, in forward. handed_forward,
  * handed_backward: the ends of the chunk's rows for the convolution and the scan. Forward writes
  * there what the chunk hands over; backward reads and writes gradients. */
 struct handed {
-    uint64_t floats;
+    uint64_t floats, open_floats;
     int64_t cols;
 };
 struct handed_ends {
