@@ -91,6 +91,17 @@ int setup_kept_part(const struct setup *s)
     return keeps ? setup_n_moments(s) + 1 : 0;
 }
 
+/* The optimizer of a tensor of `whole`, which may be another rank's part of what this one has. */
+static uint32_t optimizer_in_whole(const struct setup *s, uint32_t unit, uint32_t tensor)
+{
+    const struct zinf_tensor *t = &s->whole->units[unit].tensors[tensor];
+    uint32_t own = tensor, piece;
+    const bool shares = tensor_axis(s)->net && t->n_pieces;
+    if (shares && !rule_find_matrix(&s->stages->units[unit], &t->pieces[0], &own, &piece))
+        return 0;
+    return s->rates[unit][own].optimizer;
+}
+
 void setup_optimizers_text(const struct setup *s, char text[64])
 {
     uint64_t sum = 0;
@@ -98,10 +109,10 @@ void setup_optimizers_text(const struct setup *s, char text[64])
     for (uint32_t i = 1; i < s->n_optimizers; i++)
         at += snprintf(text + at, 64 - (size_t)at, "+%s", s->optimizers[i].rule->type);
     for (uint32_t u = 0; s->n_optimizers > 1 && u < s->n_units; u++) /* of all ranks' stages */
-        for (uint32_t i = 0; unit_trains_anywhere(s, u) && i < s->stages->units[u].n_tensors; i++) {
-            const struct zinf_tensor *t = &s->stages->units[u].tensors[i];
+        for (uint32_t i = 0; unit_trains_anywhere(s, u) && i < s->whole->units[u].n_tensors; i++) {
+            const struct zinf_tensor *t = &s->whole->units[u].tensors[i];
             const char *name = t->n_pieces ? t->pieces[0].name : "";
-            sum = XXH3_64bits_withSeed(name, strlen(name), sum + s->rates[u][i].optimizer);
+            sum = XXH3_64bits_withSeed(name, strlen(name), sum + optimizer_in_whole(s, u, i));
         }
     if (s->n_optimizers > 1)
         snprintf(text + at, 64 - (size_t)at, ".%016llx", (unsigned long long)sum);
@@ -158,6 +169,18 @@ static uint64_t workspace_bytes(const struct setup *s)
     return most;
 }
 
+/* For what ranks give each other in the update that needs most. */
+static uint64_t meeting_bytes(const struct setup *s)
+{
+    uint64_t most = 0;
+    for (uint32_t g = 0; s->updaters && g < s->layout.n_groups; g++) {
+        const bool meets = setup_unit_meets(s, s->layout.groups[g].unit);
+        const uint64_t bytes = meets ? rule_meeting_bytes(s, g) : 0;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* Where the training's device is the host, that; else one for these products alone. */
 static int open_cpu(struct setup *s)
 {
@@ -196,24 +219,39 @@ static uint64_t head_bytes(const struct setup *s, double share, uint64_t plain)
     return head < plain ? head : plain;
 }
 
-/* Ranks have other matrices of each unit, and of all units about as many: so they plan alike. */
+static void add_work(struct rule_work *sum, const struct rule_work *part, double share)
+{
+    sum->flops += share * part->flops;
+    sum->bytes += share * part->bytes;
+    sum->loops += share * part->loops;
+}
+
+/* Ranks along DATA have other matrices of each unit, and of all units about as many: so they plan
+ * alike. Ranks along TENSOR wait in each unit for the one that has most to do of what they share.
+ */
 static struct rule_work group_work(const struct setup *s, uint32_t group)
 {
-    const uint32_t u = s->layout.groups[group].unit, world = data_axis(s)->world;
-    struct rule_work all = {0, 0, 0};
-    for (uint32_t i = 0; i < s->graph->units[u].n_tensors; i++) {
+    const uint32_t u = s->layout.groups[group].unit;
+    const struct zinf_unit *unit = &s->graph->units[u];
+    const double share = 1.0 / data_axis(s)->world;
+    struct rule_work all = {0, 0, 0}, shared[ZINF_MOST_SHARDS] = {{0, 0, 0}};
+    for (uint32_t i = 0; i < unit->n_tensors; i++) {
         const struct optimizer *of = setup_optimizer_of(s, u, i);
-        const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
-        for (uint32_t k = 0; of->rule->matrix_work && k < t->n_pieces; k++) {
-            const struct matrix_shape shape = rule_matrix_shape(t, &t->pieces[k]);
-            if (!rule_leads(&s->graph->units[u], i, k))
+        for (uint32_t k = 0; of->rule->matrix_work && k < unit->tensors[i].n_pieces; k++) {
+            const struct matrix_shape shape =
+                rule_matrix_shape(&unit->tensors[i], &unit->tensors[i].pieces[k]);
+            const uint32_t updater = setup_matrix_updater(s, u, i, k);
+            if (!rule_leads(unit, i, k))
                 continue;
             const struct rule_work one = of->rule->matrix_work(of, &shape);
-            all.flops += one.flops / world;
-            all.bytes += one.bytes / world;
-            all.loops += one.loops / world;
+            add_work(updater == EVERY_RANK ? &all : &shared[updater], &one, share);
         }
     }
+    uint32_t most = 0;
+    for (uint32_t r = 1; r < tensor_axis(s)->world; r++)
+        most =
+            shared[r].flops + shared[r].loops > shared[most].flops + shared[most].loops ? r : most;
+    add_work(&all, &shared[most], 1);
     return all;
 }
 
@@ -241,8 +279,12 @@ int setup_state_bytes(struct setup *s)
         else
             find_frozen(s, g);
     }
-    if (trains(s))
-        s->update_bytes = workspace_bytes(s);
+    if (trains(s)) {
+        s->meeting_bytes = meeting_bytes(s);
+        s->update_bytes =
+            zinf_align_up(workspace_bytes(s), s->meeting_bytes ? ZINF_MEMORY_ALIGN : 1) +
+            s->meeting_bytes;
+    }
     return 0;
 }
 
