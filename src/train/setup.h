@@ -545,6 +545,8 @@ int setup_state_bytes(struct setup *s);
  * may make those of some units. */
 bool setup_device_steps(const struct setup *s);
 bool setup_shares_updates(const struct setup *s);
+/* Whether updates of the unit need the workspace of the optimizer. */
+bool setup_unit_works(const struct setup *s, uint32_t unit);
 /* Packed bytes of the largest trained sub-group's state, parameters or gradient, if a drive may
  * hold these packed; else 0. setup_packed_param_bytes: of the largest sub-group's parameters,
  * trained or frozen. */

@@ -169,6 +169,14 @@ static uint64_t workspace_bytes(const struct setup *s)
     return most;
 }
 
+bool setup_unit_works(const struct setup *s, uint32_t unit)
+{
+    bool works = false;
+    for (uint32_t i = 0; i < s->graph->units[unit].n_tensors; i++)
+        works |= setup_optimizer_of(s, unit, i)->rule->workspace_bytes != NULL;
+    return works;
+}
+
 /* For what ranks give each other in the update that needs most. */
 static uint64_t meeting_bytes(const struct setup *s)
 {
