@@ -109,8 +109,8 @@ struct zinf_estimate {
     uint32_t pipe_ranks;
     double bubble_seconds;
     /* Tensor parallelism: the number of ranks; bytes that this rank reduces with the others in a
-     * step, bytes that it sends for that, and the time this takes, during which the device waits.
-     */
+     * step, bytes that it sends for that and in updates of matrices that they share, and the time
+     * this takes, during which the device waits. */
     uint32_t tensor_ranks;
     double tensor_bytes, tensor_sent_bytes, tensor_seconds;
     /* Context parallelism: the number of ranks; bytes of keys, values and their gradients that come

@@ -12,7 +12,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/whole.h src/train/run/whole.c src/train/run/sources.h src/train/run/sources.c src/train/run/beams.h src/train/run/beams.c src/train/run/generate_beams.c \
 	src/train/step/emit.c src/train/step/emit_grad.c src/train/step/emit_swept.c src/train/step/emit_update.c src/train/step/ops.c \
 	src/train/step/update.c src/train/rules/rules.h src/train/rules/rules.c src/train/rules/state.c src/train/rules/packed.c src/train/rules/packed_change.c \
-	src/train/rules/elements.c src/train/rules/factored.c src/train/rules/matrix.h src/train/rules/matrix.c src/train/rules/matrix_parts.c src/train/rules/matrices.c src/train/rules/leading.h src/train/rules/leading.c src/train/rules/projected.c \
+	src/train/rules/elements.c src/train/rules/factored.c src/train/rules/matrix.h src/train/rules/matrix.c src/train/rules/matrix_parts.c src/train/rules/matrix_ranks.h src/train/rules/matrix_ranks.c src/train/rules/matrix_walk.c src/train/rules/matrices.c src/train/rules/leading.h src/train/rules/leading.c src/train/rules/projected.c \
 	src/train/plan/cost.c src/train/step/calibrate.c src/train/plan/estimate.c src/train/plan/estimated.h \
 	src/train/plan/estimated.c src/train/save/durable.c src/train/save/copies.c \
 	src/train/step/schedules.c src/train/trainer.c src/train/step/step.c src/train/step/forward.c \
@@ -26,12 +26,12 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/run/run_best.c src/train/run/run_checkpoint.c src/train/run/run_output.c src/train/run/run_name.c src/train/run/run_identity.c src/train/run/run_steps.c src/train/run/run_prompts.c src/train/run/run_log.c src/train/run/run_log.h \
 	src/train/run/run_batch.h src/train/run/run_batch.c
 # Several ranks.
-libcore_la_SOURCES += src/train/plan/plan_print.c src/train/plan/plan_operations.c src/train/setup_ranks.c src/train/setup_matrices.c src/train/setup_chunks.c src/train/setup_context.c src/train/step/emit_carried.c src/train/step/emit_keys.c src/train/step/emit_call.h src/train/step/emit_call.c src/train/step/emit_parts.c src/train/step/emit_pieces.c src/train/step/predictions.c src/train/setup_tensor.c src/train/setup_pipe.c src/train/setup_deal.h src/train/setup_deal.c src/train/step/shard_ranks.c src/train/save/whole_unit.c src/train/step/agree.h src/train/step/agree.c \
+libcore_la_SOURCES += src/train/plan/plan_print.c src/train/plan/plan_operations.c src/train/setup_ranks.c src/train/setup_matrices.c src/train/setup_updaters.c src/train/setup_chunks.c src/train/setup_context.c src/train/step/emit_carried.c src/train/step/emit_keys.c src/train/step/emit_call.h src/train/step/emit_call.c src/train/step/emit_parts.c src/train/step/emit_pieces.c src/train/step/predictions.c src/train/setup_tensor.c src/train/setup_pipe.c src/train/setup_deal.h src/train/setup_deal.c src/train/step/shard_ranks.c src/train/save/whole_unit.c src/train/step/agree.h src/train/step/agree.c \
 	src/train/step/exact_sum.h src/train/step/emit_way.c src/train/save/collect.c \
 	src/train/run/run_ranks.c src/train/run/run_seats.c src/train/run/run_steps_ranks.c \
 	src/train/save/durable_ranks.c
 program_tests += tests/train/train_net_test tests/train/tensor_bytes_test
-program_tests += tests/train/rule_work_test
+program_tests += tests/train/rule_work_test tests/train/tensor_updates_test
 script_tests += tests/ranks/matrices_test.sh tests/ranks/ranks_test.sh tests/ranks/pipeline_test.sh
 
 # A frozen base.

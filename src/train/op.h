@@ -49,7 +49,9 @@ enum op_cost {
  *                         by the CPU, of matrices by itself because its time is another, or by a
  *                         device with memory of its own: at[0] state in, at[1]
  *                         state out, at[2] param in, at[3] param out, at[4] gradient, at[5] the
- *                         packed copy of the parameters if there is one; arg: the sub-group
+ *                         packed copy of the parameters if there is one; arg: the sub-group.
+ *                         With ranks that share matrices on the lane DEVICE, whose thread meets
+ *                         these also in stages
  *   CHOOSE                HOST: at[0] which rows have chosen which visit of the stage <- at[1] the
  *                         value by which they choose. Units are fetched if any micro-batch of a
  *                         range has chosen them; arg 1: this is the range's first micro-batch
@@ -155,6 +157,9 @@ enum op_flags {
     OP_ONTO = 8192,
     OP_CARRIED = 4096, /* moves what a stage carries from chunk to chunk */
     OP_OF_ROW = 16384, /* skipped if the row of logits is in another chunk */
+    /* An update in which ranks along TENSOR meet, in one order. With OP_EAGER it is never skipped:
+       the ranks agree there on whether to make it. */
+    OP_MEETS = 32768,
     OP_ANY_PACKED = OP_PACKED | OP_PARAM | OP_GRAD,
 };
 

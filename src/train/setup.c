@@ -287,6 +287,8 @@ static int open_model(struct setup *s)
         code = choose_shape(s);
     if (!code) /* chunks have sums that are those of any number of ranks */
         code = setup_place_matrices(s);
+    if (!code)
+        code = setup_deal_updates(s);
     set_compute(s);
     return code;
 }
@@ -618,6 +620,7 @@ void setup_fini(struct setup *s)
     zinf_device_destroy(s->device);
     setup_free_codes(s);
     setup_free_files(s);
+    setup_free_updaters(s);
     setup_free_rates(s);
     zinf_layout_fini(&s->layout);
     walk_fini(&s->walk);

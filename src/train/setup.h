@@ -22,6 +22,7 @@
 
 #define MAX_LAYER_MAJOR 512 /* micro-batches that may run layer by layer */
 #define MAX_OPTIMIZERS 4    /* of one training */
+#define EVERY_RANK UINT32_MAX
 
 enum schedule {
     SCHEDULE_AUTO,
@@ -179,16 +180,21 @@ struct setup {
     struct zinf_device *cpu;       /* makes the products of optimizers over matrices; else NULL */
     struct zinf_optim_hyper hyper; /* of the first optimizer, without lr and step */
     struct tensor_rate **rates;    /* setup_rates.h; NULL: all tensors have the run's */
-    uint64_t *state_bytes;         /* [n_groups] */
-    uint64_t *head_bytes;          /* [n_groups]: room that packed state takes in RAM */
-    uint64_t *param_head_bytes;    /* [n_groups]: room that packed parameters take in RAM */
-    double *state_shares;          /* [n_groups]: estimated size of packed state as a fraction */
-    struct rule_work *group_work;  /* [n_groups]: of an update's matrices, the mean of the ranks */
+    /* setup_updaters.c: [n_units][pieces of the unit]: the rank along TENSOR that makes the update
+     * of the matrix that a piece stands for, or EVERY_RANK; NULL: ranks share no matrices. */
+    uint32_t **updaters;
+    uint64_t *state_bytes;      /* [n_groups] */
+    uint64_t *head_bytes;       /* [n_groups]: room that packed state takes in RAM */
+    uint64_t *param_head_bytes; /* [n_groups]: room that packed parameters take in RAM */
+    double *state_shares;       /* [n_groups]: estimated size of packed state as a fraction */
+    /* [n_groups]: of an update's matrices, the mean of the ranks along DATA, the most of TENSOR */
+    struct rule_work *group_work;
     double bytes_a_flop; /* bytes that an update moves in the time of one of these flops */
     double pack_work;    /* the same in the time in which a byte is unpacked and packed again */
     uint64_t packable_bytes[ZINF_PACKABLES]; /* bytes of the largest packed slot of each kind */
     uint64_t frozen_packable_bytes;          /* the same for frozen parameters */
     uint64_t update_bytes;                   /* workspace of the optimizer */
+    uint64_t meeting_bytes;                  /* what of it ranks that share matrices meet in */
     uint8_t generations;                     /* generations of data that can be taken back */
     bool in_place;                           /* updates are made early and cannot be taken back */
     enum packing may_pack;                   /* the most that may be packed */
@@ -486,6 +492,16 @@ int setup_agree(struct setup *s);
 int setup_place_matrices(struct setup *s);
 /* The rank along DATA whose slice has a unit's matrix, and which updates it. */
 uint32_t setup_matrix_owner(const struct setup *s, uint32_t unit, uint32_t tensor, uint32_t piece);
+/* setup_updaters.c: deals the matrices that ranks along TENSOR share to these. Call once tensors
+ * have their places. */
+int setup_deal_updates(struct setup *s);
+void setup_free_updaters(struct setup *s);
+/* The rank along TENSOR that updates the matrix, or EVERY_RANK that has it. The piece is the unit's
+ * first of the matrix. */
+uint32_t setup_matrix_updater(const struct setup *s, uint32_t unit, uint32_t tensor,
+                              uint32_t piece);
+/* Whether ranks meet in the updates of a unit. */
+bool setup_unit_meets(const struct setup *s, uint32_t unit);
 /* ---- setup_frozen.c: in this order, before the model is looked at ---- */
 
 int setup_quantize(struct setup *s);
@@ -535,6 +551,8 @@ int setup_state_bytes(struct setup *s);
  * may make those of some units. */
 bool setup_device_steps(const struct setup *s);
 bool setup_shares_updates(const struct setup *s);
+/* Whether updates of the unit need the workspace of the optimizer. */
+bool setup_unit_works(const struct setup *s, uint32_t unit);
 /* Packed bytes of the largest trained sub-group's state, parameters or gradient, if a drive may
  * hold these packed; else 0. setup_packed_param_bytes: of the largest sub-group's parameters,
  * trained or frozen. */

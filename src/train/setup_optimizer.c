@@ -214,6 +214,26 @@ static uint64_t workspace_bytes(const struct setup *s)
     return most;
 }
 
+bool setup_unit_works(const struct setup *s, uint32_t unit)
+{
+    bool works = false;
+    for (uint32_t i = 0; i < s->graph->units[unit].n_tensors; i++)
+        works |= setup_optimizer_of(s, unit, i)->rule->workspace_bytes != NULL;
+    return works;
+}
+
+/* For what ranks give each other in the update that needs most. */
+static uint64_t meeting_bytes(const struct setup *s)
+{
+    uint64_t most = 0;
+    for (uint32_t g = 0; s->updaters && g < s->layout.n_groups; g++) {
+        const bool meets = setup_unit_meets(s, s->layout.groups[g].unit);
+        const uint64_t bytes = meets ? rule_meeting_bytes(s, g) : 0;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* Where the training's device is the host, that; else one for these products alone. */
 static int open_cpu(struct setup *s)
 {
@@ -252,24 +272,39 @@ static uint64_t head_bytes(const struct setup *s, double share, uint64_t plain)
     return head < plain ? head : plain;
 }
 
-/* Ranks have other matrices of each unit, and of all units about as many: so they plan alike. */
+static void add_work(struct rule_work *sum, const struct rule_work *part, double share)
+{
+    sum->flops += share * part->flops;
+    sum->bytes += share * part->bytes;
+    sum->loops += share * part->loops;
+}
+
+/* Ranks along DATA have other matrices of each unit, and of all units about as many: so they plan
+ * alike. Ranks along TENSOR wait in each unit for the one that has most to do of what they share.
+ */
 static struct rule_work group_work(const struct setup *s, uint32_t group)
 {
-    const uint32_t u = s->layout.groups[group].unit, world = data_axis(s)->world;
-    struct rule_work all = {0, 0, 0};
-    for (uint32_t i = 0; i < s->graph->units[u].n_tensors; i++) {
+    const uint32_t u = s->layout.groups[group].unit;
+    const struct zinf_unit *unit = &s->graph->units[u];
+    const double share = 1.0 / data_axis(s)->world;
+    struct rule_work all = {0, 0, 0}, shared[ZINF_MOST_SHARDS] = {{0, 0, 0}};
+    for (uint32_t i = 0; i < unit->n_tensors; i++) {
         const struct optimizer *of = setup_optimizer_of(s, u, i);
-        const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
-        for (uint32_t k = 0; of->rule->matrix_work && k < t->n_pieces; k++) {
-            const struct matrix_shape shape = rule_matrix_shape(t, &t->pieces[k]);
-            if (!rule_leads(&s->graph->units[u], i, k))
+        for (uint32_t k = 0; of->rule->matrix_work && k < unit->tensors[i].n_pieces; k++) {
+            const struct matrix_shape shape =
+                rule_matrix_shape(&unit->tensors[i], &unit->tensors[i].pieces[k]);
+            const uint32_t updater = setup_matrix_updater(s, u, i, k);
+            if (!rule_leads(unit, i, k))
                 continue;
             const struct rule_work one = of->rule->matrix_work(of, &shape);
-            all.flops += one.flops / world;
-            all.bytes += one.bytes / world;
-            all.loops += one.loops / world;
+            add_work(updater == EVERY_RANK ? &all : &shared[updater], &one, share);
         }
     }
+    uint32_t most = 0;
+    for (uint32_t r = 1; r < tensor_axis(s)->world; r++)
+        most =
+            shared[r].flops + shared[r].loops > shared[most].flops + shared[most].loops ? r : most;
+    add_work(&all, &shared[most], 1);
     return all;
 }
 
@@ -297,8 +332,12 @@ int setup_state_bytes(struct setup *s)
         else
             find_frozen(s, g);
     }
-    if (trains(s))
-        s->update_bytes = workspace_bytes(s);
+    if (trains(s)) {
+        s->meeting_bytes = meeting_bytes(s);
+        s->update_bytes =
+            zinf_align_up(workspace_bytes(s), s->meeting_bytes ? ZINF_MEMORY_ALIGN : 1) +
+            s->meeting_bytes;
+    }
     return 0;
 }
 

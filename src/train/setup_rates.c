@@ -251,7 +251,7 @@ static int spread_matrices(struct setup *s)
     for (uint32_t u = 0; u < s->n_units; u++)
         for (uint32_t i = 0; i < s->graph->units[u].n_tensors; i++) {
             const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
-            if (is_of_blocks(s, u) && t->decay && rule_is_matrix(&s->graph->units[u], t))
+            if (is_of_blocks(s, u) && t->decay && rule_is_matrix(s, u, t))
                 continue;
             s->rates[u][i].optimizer = (uint32_t)other;
             s->rates[u][i].scale = o->adam_lr == o->lr ? 1 : o->adam_lr / o->lr;

@@ -4,9 +4,9 @@
  */
 #include "train/setup_rates.h"
 
-/* What needs more of a matrix than one of its parts. One rank brings all parts together for an
- * optimizer over matrices, if they are of one unit. */
-static int check_grain(const struct setup *s, int64_t parts, int64_t ranks)
+/* What needs more of a matrix than one of its parts. An optimizer over matrices has all parts
+ * brought together, also those of several ranks, if they are updated at the same time. */
+static int check_grain(const struct setup *s, int64_t parts)
 {
     const char *type = s->config->optimizer.type;
     if (trains(s) && s->grain == GRAIN_TENSORS)
@@ -14,13 +14,6 @@ static int check_grain(const struct setup *s, int64_t parts, int64_t ranks)
                          "zinf.tensor_parts %lld: optimizer %s needs whole tensors, which are cut "
                          "into parts; use AdamW",
                          (long long)parts, type);
-    if (trains(s) && s->grain == GRAIN_MATRICES && ranks > 1)
-        return zinf_fail(
-            -ENOTSUP,
-            "zinf.mesh.tensor %lld: optimizer %s needs whole matrices, and each rank "
-            "has only parts of them; set zinf.mesh.tensor to 1, with zinf.tensor_parts "
-            "for the parts, or use AdamW",
-            (long long)ranks, type);
     if (trains(s) && s->grain == GRAIN_MATRICES && s->config->parts_in_turn)
         return zinf_fail(-ENOTSUP,
                          "zinf.parts_in_turn: optimizer %s needs whole matrices, and their parts "
@@ -49,7 +42,7 @@ static int check_parts(const struct setup *s, int64_t parts, int64_t ranks)
                          "zinf.parts_in_turn: the parts are to be one rank's: set %s to 1, or "
                          "remove the key",
                          ranks > 1 ? "zinf.mesh.tensor" : "zinf.context_parts");
-    return check_grain(s, parts, ranks);
+    return check_grain(s, parts);
 }
 
 int setup_cut_model(struct setup *s)

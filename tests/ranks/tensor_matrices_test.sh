@@ -1,8 +1,10 @@
 #!/bin/sh
 # Optimizers of whole matrices with zinf.tensor_parts: the update of a matrix that is cut into parts
 # is that of the whole one. Losses and norms stay close to those of a model that is not cut, and have
-# the same bits wherever data live, over seats with other samples, and after a training went on.
+# the same bits wherever data live, over seats with other samples or with other parts, and after a
+# training went on.
 . "$SRCDIR/tests/support/command.sh"
+. "$SRCDIR/tests/support/mpirun.sh"
 . "$SRCDIR/tests/support/ranks.sh"
 . "$SRCDIR/tests/support/tensor.sh"
 cd "$work" || exit 99
@@ -51,12 +53,39 @@ check_type() { # type, model, its parameters
         check "have the same bits" same_result "$label.ram" "$label.seats$stage"
         check "and the same state" same_files "$label.ram" "$label.seats$stage"
     done
-    mkdir "$label.on" && cp -r "$label.ram/checkpoint-2" "$label.on/"
-    check "two seats go on" run 0 "$zinf" train --model "$model" --data text.txt --seq-len 16 \
-        --device host --seed 3 --steps 4 --progress none --config seats.json \
-        --resume="$label.on/checkpoint-2" --output "$label.on"
-    check "to the same weights" cmp "$label.ram/model/model.safetensors" \
-        "$label.on/model/model.safetensors"
+    goes_on "$label" "$label.ram" "$label.on" --seats 2
+    check_shares "$label"
+}
+
+# From the checkpoint of step 2, in the middle of a projection's period.
+goes_on() { # whose weights, whose checkpoint, output, options...
+    weights=$1 from=$2 on=$3
+    shift 3
+    mkdir "$on" && cp -r "$from/checkpoint-2" "$on/"
+    check "goes on: $*" run 0 "$zinf" train --model "$model" --data text.txt --seq-len 16 \
+        --device host --seed 3 --steps 4 --progress none --config ram.json \
+        --resume="$on/checkpoint-2" --output "$on" "$@"
+    check "to the same weights" cmp "$weights.ram/model/model.safetensors" \
+        "$on/model/model.safetensors"
+}
+
+# Seats that share matrices, of which each has some of the parts.
+check_shares() { # label
+    for seats in "2 2" "4 4" "4 2"; do
+        tensor=${seats#* } seats=${seats% *}
+        [ "$seats" = "$tensor" ] && stage=1 || stage=3
+        [ "$tensor" = 4 ] && places=nvme || places=$nowhere
+        config shares.json 4
+        stage=3 places=$nowhere
+        of=$1.share$seats.$tensor
+        check "$seats seats, $tensor share" run 0 train "$model" "$of" --config shares.json \
+            --seats "$seats" --tensor-parallel "$tensor" --save-every 2
+        check "have the same bits" same_result "$1.ram" "$of"
+        check "and the same state" same_files "$1.ram" "$of"
+    done
+    goes_on "$1" "$1.ram" "$1.on4" --seats 4 --tensor-parallel 4
+    goes_on "$1" "$1.share4.4" "$1.on1"
+    goes_on "$1" "$1.share2.2" "$1.on42" --seats 4 --tensor-parallel 2
 }
 check_type Muon gpt2 ''
 check_type NorMuon llama ''
@@ -79,6 +108,11 @@ check "two seats in a pipeline" run 0 train llama bf16.pipe --config drive.json 
 check "have the same bits" same_result bf16 bf16.pipe
 check "two by two" run 0 train llama bf16.four --config drive.json --seats 4 --pipeline-parallel 2
 check "have the same bits" same_result bf16 bf16.four
+check "two that share" run 0 train llama bf16.two --config drive.json --seats 2 --tensor-parallel 2
+check "have the same bits" same_result bf16 bf16.two
+check "two by two by two" run 0 train llama bf16.cube --config drive.json --seats 8 \
+    --pipeline-parallel 2 --tensor-parallel 2
+check "have the same bits" same_result bf16 bf16.cube
 places=$nowhere bf16=
 
 # ---- steps that outlive the process ----
@@ -104,6 +138,51 @@ verdict $? "two seats are killed"
 check "they go on" run 0 "$zinf" train $lasting --output last.two --seats 2 --resume
 check "to the same weights" cmp last.one/model/model.safetensors last.two/model/model.safetensors
 
+# shellcheck disable=SC2086
+"$zinf" train $lasting --output last.four --seats 4 --tensor-parallel 2 >other.out 2>other.err \
+    </dev/null &
+first=$!
+wait_for '"step": 5,' last.four/log.jsonl
+kill -KILL $first
+wait $first
+[ $? -eq 137 ]
+verdict $? "four seats are killed, of which two share"
+# shellcheck disable=SC2086
+check "they go on" run 0 "$zinf" train $lasting --output last.four --seats 4 --tensor-parallel 2 \
+    --resume
+check "to the same weights" cmp last.one/model/model.safetensors last.four/model/model.safetensors
+
+# ---- processes ----
+
+bf16='"bf16": {"enabled": true},'
+config shares.json 4 ', "timeout": 20'
+bf16=
+sharing="--model llama --init --data text.txt --seq-len 16 --device host --seed 3 --steps 4 \
+    --progress none --config shares.json --tensor-parallel 2"
+if [ -n "$no_mpi" ]; then
+    skip "processes of an MPI share matrices" "$no_mpi"
+else
+    # shellcheck disable=SC2086
+    check "processes of an MPI share matrices" run 0 ranks 2 "$zinf" train $sharing --output mpi
+    check "with the bits of one" same_result begun mpi
+fi
+port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
+by_tcp() { # rank
+    RANK=$1 WORLD_SIZE=2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
+    TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_RUN_ID=run-$$ OMP_NUM_THREADS=1
+    export RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT \
+        TORCHELASTIC_RESTART_COUNT TORCHELASTIC_RUN_ID OMP_NUM_THREADS
+    # shellcheck disable=SC2086
+    exec "$zinf" train $sharing --output tcp
+}
+(by_tcp 1) >other.out 2>other.err </dev/null &
+other=$!
+(by_tcp 0) >said.out 2>said.err </dev/null
+verdict $? "two processes over TCP"
+wait $other
+verdict $? "both of them"
+check "have the bits of one" same_result begun tcp
+
 # ---- experts and adapters ----
 
 type=Muon dropout=0
@@ -119,6 +198,11 @@ for parts in 1 4; do
 done
 check "experts are close" close_to experts4 experts1
 check "adapters are close" close_to adapters4 adapters1
+for seats in "2 2" "4 4" "4 2"; do
+    check "experts: seats, that share: $seats" run 0 train mixtral "experts.${seats% *}.${seats#* }" \
+        --config parts4.json --seats "${seats% *}" --tensor-parallel "${seats#* }"
+    check "have the same bits" same_result experts4 "experts.${seats% *}.${seats#* }"
+done
 config seats.json 4 ', "seats": 2'
 check "adapters over two seats" run 0 "$zinf" train --model begun/model --lora-rank 4 \
     --data text.txt --seq-len 16 --device host --seed 3 --steps 3 --progress none \
@@ -127,13 +211,15 @@ losses adapters4 >"$work/adapted"
 losses adapters.seats | cmp - "$work/adapted" &&
     cmp adapters4/model/adapter_model.safetensors adapters.seats/model/adapter_model.safetensors
 verdict $? "have the same bits"
+check "adapters over two that share" run 0 "$zinf" train --model begun/model --lora-rank 4 \
+    --data text.txt --seq-len 16 --device host --seed 3 --steps 3 --progress none \
+    --config parts4.json --output adapters.share --seats 2 --tensor-parallel 2
+losses adapters.share | cmp - "$work/adapted" &&
+    cmp adapters4/model/adapter_model.safetensors adapters.share/model/adapter_model.safetensors
+verdict $? "have the same bits"
 
 # ---- what is refused ----
 
-config ram.json 4
-check "ranks that share tensors" fails train llama bad --config ram.json --seats 2 \
-    --tensor-parallel 2
-check "are refused with the key to set" complains "zinf.mesh.tensor 2: optimizer Muon needs whole"
 config rates.json 4 ', "learning_rates": [{"pattern": "*k_proj.lora_B*", "scale": 2}]'
 check "a rate of its own for some parts of a run" fails "$zinf" train --model begun/model \
     --lora-rank 4 --data text.txt --seq-len 16 --device host --steps 1 --config rates.json \

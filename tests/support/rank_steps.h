@@ -44,7 +44,9 @@ static inline int share_step(const struct setting *setting, const struct zinf_ne
     int64_t first = (int64_t)at.rank * samples * trainings.seq;
     whole.accumulation *= (int)(at.world / sharing);
     draw_tokens(&whole, step, ids, targets);
-    if (setting->sharing) { /* of parts of sequences samples are dealt one by one */
+    if (setting->in_blocks) {
+        first = (int64_t)(at.rank / sharing) * samples * trainings.seq;
+    } else if (setting->sharing) { /* of parts of sequences samples are dealt one by one */
         deal_rows(ids, samples, at.rank / sharing, at.world / sharing);
         deal_rows(targets, samples, at.rank / sharing, at.world / sharing);
         first = 0;

@@ -32,6 +32,7 @@ struct setting {
     int steps, accumulation, threads; /* 0: all steps, 1, 1 */
     int stage;                        /* of ZeRO; 0: 3 */
     int sharing;        /* ranks that have the same samples; 0: they have no parts of sequences */
+    bool in_blocks;     /* they have parts of tensors, and several groups of them */
     bool copies;        /* not direct */
     double clip;        /* 0: off */
     double head_margin; /* 0: the usual */

@@ -6,6 +6,7 @@
 #include "trainings.h"
 
 #include "formats/formats.h"
+#include "train/trainer.h"
 
 #define STEPS 5
 #define BY_NAME(list) ", \"learning_rates\": [" list "]"
@@ -166,6 +167,117 @@ static void test_schedules(void)
     check_schedules(fp16, 1, muon);
 }
 
+/* ---- lanes ---- */
+
+/* Whether an operation waits for an earlier one, itself or by what it waits for or comes behind in
+ * its lane. */
+static bool comes_after(const struct zinf_program *p, uint32_t op, uint32_t earlier)
+{
+    bool *needed = calloc(p->n_ops, sizeof *needed);
+    needed[op] = true;
+    for (uint32_t i = op; i > earlier; i--) {
+        const struct zinf_op *o = &p->ops[i];
+        uint32_t before = i;
+        for (uint32_t w = 0; needed[i] && w < o->n_waits; w++)
+            needed[p->waits[o->first_wait + w]] = true;
+        while (needed[i] && before-- > earlier)
+            if (p->ops[before].lane == o->lane) {
+                needed[before] = true;
+                break;
+            }
+    }
+    const bool found = needed[earlier];
+    free(needed);
+    return found;
+}
+
+static bool waits_for(const struct zinf_program *p, uint32_t op, uint32_t earlier)
+{
+    bool waits = false;
+    for (uint32_t w = 0; w < p->ops[op].n_waits; w++)
+        waits |= p->waits[p->ops[op].first_wait + w] == earlier;
+    return waits;
+}
+
+static bool is_update(const struct zinf_op *op)
+{
+    return op->kind == OP_UPDATE || op->kind == OP_MATRIX_UPDATE;
+}
+
+/* Updates and the last ones before them in the other lane: where both work in the same memory, how
+ * many take turns, and do not; where they do not, how many wait for it, and do not. */
+struct pairs {
+    int turns, missed, held, free;
+};
+
+static void add_pairs(const struct zinf_program *p, bool (*works)(const struct zinf_op *op),
+                      struct pairs *pairs)
+{
+    uint32_t last[ZINF_LANES];
+    memset(last, 0xff, sizeof last);
+    for (uint32_t k = 0; k < p->n_ops; k++) {
+        const struct zinf_op *op = &p->ops[k];
+        if (!is_update(op))
+            continue;
+        const uint32_t other = last[op->lane == ZINF_LANE_HOST ? ZINF_LANE_DEVICE : ZINF_LANE_HOST];
+        last[op->lane] = k;
+        if (other == UINT32_MAX)
+            continue;
+        const bool both = works(op) && works(&p->ops[other]);
+        const bool after = both ? comes_after(p, k, other) : waits_for(p, k, other);
+        pairs->turns += both && after;
+        pairs->missed += both && !after;
+        pairs->held += !both && after;
+        pairs->free += !both && !after;
+    }
+}
+
+static struct pairs pairs_of(const struct setting *s, bool (*works)(const struct zinf_op *op))
+{
+    struct zinf_config *config = configure(s);
+    struct zinf_trainer_options options = trainer_options(s, config);
+    struct zinf_trainer *t = NULL;
+    struct pairs pairs = {0};
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    const struct zinf_program *programs[] = {&t->plan.gradients, &t->plan.wait, &t->plan.speculate,
+                                             &t->plan.drain};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        add_pairs(programs[i], works, &pairs);
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    return pairs;
+}
+
+static bool has_matrices(const struct zinf_op *op)
+{
+    return op->kind == OP_MATRIX_UPDATE;
+}
+
+static bool is_packed(const struct zinf_op *op)
+{
+    return op->flags & OP_ANY_PACKED;
+}
+
+/* Some of the state is updated in one lane, some in the other. What works in the same memory takes
+ * turns: updates of matrices, and of what is packed. Nothing else waits for an update. */
+static void test_lanes_take_turns(void)
+{
+    struct setting s = setting_of("AdamW", bf16, muon);
+    s.state = s.param = "cpu";
+    s.on_device = 0.75;
+    const struct pairs matrices = pairs_of(&s, has_matrices);
+    CHECKF(matrices.turns > 0 && !matrices.missed, "%d turns, %d missed", matrices.turns,
+           matrices.missed);
+    CHECKF(!matrices.held, "%d wait without need", matrices.held);
+    s.extra = NULL;
+    const struct pairs plain = pairs_of(&s, has_matrices);
+    CHECKF(plain.free > 0 && !plain.held, "%d do not wait, %d do", plain.free, plain.held);
+    s.extra = ", \"pack\": \"all\"";
+    s.param = s.state = "nvme";
+    const struct pairs packed = pairs_of(&s, is_packed);
+    CHECKF(!packed.missed, "%d turns, %d missed", packed.turns, packed.missed);
+}
+
 /* State of some layers in RAM, of others on the device: the lanes that update matrices take turns
  * in the memory that they work in. */
 static void test_matrices_on_both(void)
@@ -246,6 +358,7 @@ int main(void)
     TAP_RUN(test_muon_by_type);
     TAP_RUN(test_placements);
     TAP_RUN(test_schedules);
+    TAP_RUN(test_lanes_take_turns);
     TAP_RUN(test_matrices_on_both);
     TAP_RUN(test_plan_knows_the_bytes);
     TAP_RUN(test_refusals);

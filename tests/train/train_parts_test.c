@@ -94,12 +94,30 @@ static void test_adapters_in_parts(void)
 static const struct {
     const char *name;
     int parts;
-} cut[] = {{"qwen3_a", 4},       {"gemma2_a", 2},      {"gemma3_text_a", 2}, {"olmo2_a", 4},
-           {"gpt_oss_a", 4},     {"cohere_a", 2},      {"falcon_b", 4},      {"falcon_a", 4},
-           {"qwen3_moe_a", 2},   {"llama4_text_a", 2}, {"deepseek_v2_a", 4}, {"deepseek_v3_a", 2},
-           {"gptj_a", 4},        {"baichuan_b", 2},    {"apertus_a", 4},     {"gemma4_text_c", 4},
-           {"gemma4_text_d", 4}, {"gemma4_text_f", 2}, {"qwen3_next_a", 4},  {"falcon_h1_c", 4},
-           {"nemotron_h_b", 4},  {"bamba_a", 4},       {"lfm2_a", 2}};
+    bool mixes; /* tensors that are no matrices lie among the parts of one: it is refused then */
+} cut[] = {{"qwen3_a", 4},
+           {"gemma2_a", 2},
+           {"gemma3_text_a", 2},
+           {"olmo2_a", 4},
+           {"gpt_oss_a", 4},
+           {"cohere_a", 2},
+           {"falcon_b", 4},
+           {"falcon_a", 4},
+           {"qwen3_moe_a", 2},
+           {"llama4_text_a", 2, true},
+           {"deepseek_v2_a", 4},
+           {"deepseek_v3_a", 2},
+           {"gptj_a", 4},
+           {"baichuan_b", 2},
+           {"apertus_a", 4},
+           {"gemma4_text_c", 4},
+           {"gemma4_text_d", 4},
+           {"gemma4_text_f", 2, true},
+           {"qwen3_next_a", 4},
+           {"falcon_h1_c", 4, true},
+           {"nemotron_h_b", 4, true},
+           {"bamba_a", 4, true},
+           {"lfm2_a", 2, true}};
 
 static void share(struct setting s, int ranks, const struct outcome *one, const char *name)
 {
@@ -113,10 +131,15 @@ static void share(struct setting s, int ranks, const struct outcome *one, const 
     check_same(one, &out, what);
 }
 
-static void share_model(const char *name, int parts, const char *more, const char *precision)
+static void share_model(const char *name, int parts, const char *more, const char *precision,
+                        const char *optimizer)
 {
-    struct setting s = {
-        .param = "cpu", .state = "nvme", .precision = precision, .clip = 0.5, .accumulation = 2};
+    struct setting s = {.param = "cpu",
+                        .state = "nvme",
+                        .precision = precision,
+                        .optimizer = optimizer,
+                        .clip = 0.5,
+                        .accumulation = 2};
     struct outcome one;
     char extra[300], of_one[80];
     snprintf(model, sizeof model, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
@@ -134,15 +157,29 @@ static void share_model(const char *name, int parts, const char *more, const cha
 static void test_ranks_share_parts(void)
 {
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
-        share_model(cut[i].name, cut[i].parts, "", i % 2 ? bf16 : NULL);
+        share_model(cut[i].name, cut[i].parts, "", i % 2 ? bf16 : NULL, NULL);
+}
+
+/* Updates of whole matrices, each made by one of the ranks. */
+static void test_ranks_share_updates(void)
+{
+    static const char *const optimizers[] = {
+        "{\"type\": \"Muon\", \"params\": {\"lr\": 0.02, \"adam_lr\": 0.002}}",
+        "{\"type\": \"NorMuon\", \"params\": {\"lr\": 0.002}}",
+        "{\"type\": \"APOLLO\", \"params\": {\"lr\": 0.002, \"rank\": 4}}"};
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
+        if (!cut[i].mixes)
+            share_model(cut[i].name, cut[i].parts, "", i % 2 ? NULL : bf16, optimizers[i % 3]);
 }
 
 /* Of matrices that are cut, and of a shared expert's, which all ranks have. */
 static void test_ranks_share_adapters(void)
 {
     static const char lora[] = ", \"adapter\": {\"r\": 2, \"lora_dropout\": 0.25}";
-    share_model("qwen2_moe_b", 2, lora, NULL);
-    share_model("gemma4_text_d", 4, lora, NULL);
+    static const char muon[] = "{\"type\": \"Muon\", \"params\": {\"lr\": 0.02}}";
+    share_model("qwen2_moe_b", 2, lora, NULL, NULL);
+    share_model("gemma4_text_d", 4, lora, NULL, NULL);
+    share_model("llama_b", 2, lora, NULL, muon);
 }
 
 int main(void)
@@ -160,6 +197,7 @@ int main(void)
     TAP_RUN(test_families_in_parts);
     TAP_RUN(test_adapters_in_parts);
     TAP_RUN(test_ranks_share_parts);
+    TAP_RUN(test_ranks_share_updates);
     TAP_RUN(test_ranks_share_adapters);
     remove_work();
     return tap_done();

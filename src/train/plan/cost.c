@@ -101,6 +101,8 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
 struct crossed plan_crossed(const struct plan *p, const struct zinf_op *op)
 {
     struct crossed of = {0, 0};
+    if (op->flags & OP_MEETS) /* in host memory */
+        of.sent = (double)rule_meeting_sent(p->setup, (uint32_t)op->arg);
     if (op->kind < OP_STAGES || tensor_axis(p->setup)->world < 2)
         return of;
     const struct zinf_stage_size *all = p->setup->walk.stages[op->stage].size;
@@ -127,7 +129,7 @@ double plan_crossed_seconds(const struct plan *p, const struct zinf_op *op)
     const struct setup *s = p->setup;
     const struct crossed of = plan_crossed(p, op);
     struct zinf_speeds used;
-    if (of.bytes == 0 || !zinf_net_is_described(s->mesh.all))
+    if (of.sent == 0 || !zinf_net_is_described(s->mesh.all))
         return 0;
     plan_speeds_of(p, s->options.speeds ? s->options.speeds : &unknown, &used);
     const struct zinf_net_place at = zinf_net_place(tensor_axis(s)->net),
@@ -146,7 +148,7 @@ void plan_cost(const struct plan *p, struct zinf_op *op)
                   plan_crossed_seconds(p, op);
     if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
         op->cpu = (float)(DRIVE_CPU / threads_of(p));
-    else if (op->lane == ZINF_LANE_HOST)
+    else if (op->lane == ZINF_LANE_HOST || op->flags & OP_MEETS)
         op->cpu = 1;
     else if (op->lane == ZINF_LANE_DEVICE)
         op->cpu = host_device ? 1 : 0;

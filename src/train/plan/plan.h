@@ -596,8 +596,8 @@ static inline uint64_t first_square(const struct plan *p, uint32_t unit)
 /* cost.c: sets op->seconds and op->cpu */
 void plan_cost(const struct plan *p, struct zinf_op *op);
 /* Bytes that an operation of a stage reduces with the other ranks of its tensors, and the bytes
- * that this rank sends for that. plan_crossed_seconds: the time this takes, for estimates; measured
- * rates include it. */
+ * that this rank sends for that, or in an update of matrices that ranks share.
+ * plan_crossed_seconds: the time this takes, for estimates; measured rates include it. */
 struct crossed {
     double bytes, sent;
 };

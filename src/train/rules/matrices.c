@@ -135,18 +135,18 @@ struct rule_work rule_muon_work(const struct optimizer *of, const struct matrix_
 
 /* The new momentum of a part, and into out what is made orthogonal: by Nesterov a step further. Of
  * a whole matrix also the rows' sums of squares. */
-static void take_part(const void *context, const struct matrix_part *part, float *out)
+static void take_part(const struct matrix *x, const struct matrix_part *part, float *out,
+                      double *sums)
 {
-    const struct momentum *x = context;
-    const struct rule_step *s = x->of->step;
+    const struct rule_step *s = x->step;
     const struct rule_segment *segment = &s->segment;
     const bool nesterov = segment->of->nesterov;
     const float momentum = s->hyper.beta1, rest = (float)(1 - (double)momentum);
     float *moments = (float *)(void *)(s->state + rule_moment_at(segment, 1));
-    const struct part_shape shape = rule_part_shape(x->of, part);
+    const struct part_shape shape = rule_part_shape(x, part);
 #pragma omp parallel for num_threads(s->setup->cpu->n_threads) schedule(static)
     for (uint64_t i = 0; i < shape.rows; i++) {
-        const uint64_t at = rule_part_at(x->of, part, i);
+        const uint64_t at = rule_part_at(x, part, i);
         const float *grad = s->grad + at;
         float *m = moments + (at - segment->first), *row = out + i * shape.cols;
         double sum = 0;
@@ -156,8 +156,8 @@ static void take_part(const void *context, const struct matrix_part *part, float
             row[k] = nesterov ? m[k] - (m[k] - g) * rest : m[k];
             sum += (double)row[k] * (double)row[k];
         }
-        if (!x->of->in_parts)
-            x->sums[i] = sum;
+        if (sums)
+            sums[i] = sum;
     }
 }
 
@@ -173,11 +173,12 @@ static void sum_rows(const struct momentum *x)
     }
 }
 
-static void take_momentum(const struct momentum *x)
+static int take_momentum(const struct momentum *x)
 {
-    rule_matrix_gather(x->of, &(struct gathering){take_part, x, x->x, x->y});
-    if (x->of->in_parts)
+    const int code = rule_matrix_gather(x->of, x->x, x->y, x->sums);
+    if (!code && x->of->in_parts)
         sum_rows(x);
+    return code;
 }
 
 static void scale_to_one(const struct momentum *x)
@@ -244,8 +245,8 @@ static int orthogonal_step(struct matrix *of, struct momentum *x)
     *x = momentum_of(of);
     rule_matrix_products(of, matrix_bytes(of->rows, of->cols),
                          products_bytes(of->step->setup, of->rows, of->cols));
-    take_momentum(x);
-    return make_orthogonal(x);
+    const int code = take_momentum(x);
+    return code ? code : make_orthogonal(x);
 }
 
 static int step_muon(struct matrix *of)
@@ -257,7 +258,8 @@ static int step_muon(struct matrix *of)
 
 int rule_step_muon(const struct rule_step *s)
 {
-    return rule_each_matrix(s, step_muon);
+    static const struct matrix_rule muon = {take_part, step_muon};
+    return rule_each_matrix(s, &muon);
 }
 
 /* ---- NorMuon: a neuron is a row of the unit's matrix, whatever the file has ---- */
@@ -323,5 +325,6 @@ static int step_normuon(struct matrix *of)
 
 int rule_step_normuon(const struct rule_step *s)
 {
-    return rule_each_matrix(s, step_normuon);
+    static const struct matrix_rule normuon = {take_part, step_normuon};
+    return rule_each_matrix(s, &normuon);
 }

@@ -10,7 +10,19 @@
 #include "train/rules/rules.h"
 #include "train/setup_rates.h"
 
+struct matrix;
+
+/* What a rule makes of a matrix. fill: writes what the update is found from, of a part, to out, as
+ * [rows][cols] of its part_shape; of a matrix that is not in parts also the sums of squares of its
+ * rows to sums, if the rule has given these to rule_matrix_gather. It may change moments of the
+ * part's elements. step: gathers the parts, finds the update, and applies it. */
+struct matrix_rule {
+    void (*fill)(const struct matrix *x, const struct matrix_part *part, float *out, double *sums);
+    int (*step)(struct matrix *x);
+};
+
 struct matrix {
+    const struct matrix_rule *rule;
     const struct rule_step *step;
     const struct zinf_unit *unit;
     uint32_t tensor, piece_number;
@@ -21,11 +33,17 @@ struct matrix {
     struct zinf_queue *queue;
     double lr;
     float weight_decay;
+    /* updater: the rank along TENSOR that makes the update, or EVERY_RANK. Else it is made in a
+     * meeting (matrix_ranks.h), and the parts are `message` bytes into what each rank gives. */
+    uint32_t updater;
+    const struct meeting *meeting;
+    uint64_t message;
 };
 
-/* Calls step for each of the segment's matrices. -ERANGE: a gradient is not finite; then nothing
- * has been changed. */
-int rule_each_matrix(const struct rule_step *s, int (*step)(struct matrix *x));
+/* Makes the step of each of the segment's matrices, together with the ranks that share some.
+ * -ERANGE: a gradient is not finite; then nothing has been changed, nor has this rank met others.
+ */
+int rule_each_matrix(const struct rule_step *s, const struct matrix_rule *rule);
 
 /* ---- parts ---- */
 
@@ -37,15 +55,24 @@ struct part_shape rule_part_shape(const struct matrix *x, const struct matrix_pa
 /* The index of the first element of row i of the part, among the sub-group's elements. */
 uint64_t rule_part_at(const struct matrix *x, const struct matrix_part *part, uint64_t i);
 
-/* fill writes a part's numbers to out, as [rows][cols] of its part_shape. whole, room: [rows][cols]
- * of the matrix. */
-struct gathering {
-    void (*fill)(const void *context, const struct matrix_part *part, float *out);
-    const void *context;
-    float *whole, *room;
+/* Rows of a part, [n][width] from row `first` on, and their places in the whole matrix,
+ * [...][cols]: they are copied there, or out of it. turned: a row of the part is a column of the
+ * matrix. */
+struct part_copy {
+    const struct zinf_row_map *map;
+    uint64_t first, n, width, cols;
+    bool turned, out;
+    float *whole, *rows;
+    int threads;
 };
-/* Fills `whole` from all parts of the matrix. room is overwritten if there are several. */
-void rule_matrix_gather(const struct matrix *x, const struct gathering *g);
+void rule_copy_part(const struct part_copy *c);
+/* Of all rows of a part of this rank, into the whole matrix. */
+struct part_copy rule_part_copy(const struct matrix *x, const struct matrix_part *part,
+                                float *whole, float *rows);
+
+/* Fills `whole` from all parts of the matrix. whole, room: [rows][cols] of the matrix; room is
+ * overwritten if there are several. sums: [rows], for matrix_rule.fill, or NULL. */
+int rule_matrix_gather(const struct matrix *x, float *whole, float *room, double *sums);
 /* What the ways of an element of a matrix in parts take beside the rest, there and back: it is
  * written, read, and written. MATRIX_PARTS_LOOP: in the loops of struct rule_work. */
 #define MATRIX_PARTS_BYTES 20
@@ -76,8 +103,14 @@ uint64_t rule_products_bytes(const struct setup *s, const struct zinf_matmul *al
 #define MATRIX_APPLY_BYTES 16
 
 /* Updates the parameters: p <- p (1 - decay) - rate update. update, room: [rows][cols]; room is
- * overwritten. */
+ * overwritten. Ranks that share the matrix are given the update of their parts. */
 int rule_matrix_apply(const struct matrix *x, float *update, float *room, double rate,
                       double decay);
+/* Updates this rank's parts alone, which are all. */
+int rule_parts_apply(const struct matrix *x, float *update, float *room, double rate, double decay);
+/* Updates one of this rank's parts. update: [rows][cols] of its part_shape; zeros: as large, and
+ * overwritten. */
+int rule_part_apply(const struct matrix *x, const struct matrix_part *part, const float *update,
+                    float *zeros, double rate, double decay);
 
 #endif

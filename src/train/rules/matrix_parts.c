@@ -2,7 +2,8 @@
  * matrix_parts: which matrices of the model's files a unit has. Most are one tensor, or a piece of
  * one. Where tensor parallel cuts a model (zinf_shards), a unit has each matrix in pieces of
  * several tensors: of some of its outputs, or, turned, of some of its inputs. Its update is that of
- * the whole, which the pieces are brought together for; the first of them stands for it.
+ * the whole, which the pieces are brought together for; the first of them stands for it. Ranks that
+ * share matrices have some of these pieces each (matrix_ranks.c).
  */
 #include "train/rules/rules.h"
 #include "train/setup_rates.h"
@@ -93,8 +94,28 @@ static bool has_whole(const struct zinf_unit *unit, const struct zinf_piece *pie
     return rows == piece->shape[piece->transposed ? 1 : 0];
 }
 
-bool rule_is_matrix(const struct zinf_unit *unit, const struct zinf_tensor *t)
+bool rule_find_matrix(const struct zinf_unit *unit, const struct zinf_piece *of, uint32_t *tensor,
+                      uint32_t *piece)
 {
+    for (uint32_t i = 0; i < unit->n_tensors; i++)
+        for (uint32_t k = 0; k < unit->tensors[i].n_pieces; k++)
+            if (same_matrix(of, &unit->tensors[i].pieces[k])) {
+                *tensor = i;
+                *piece = k;
+                return true;
+            }
+    return false;
+}
+
+bool rule_is_shared(const struct zinf_unit *unit, uint32_t tensor, uint32_t piece)
+{
+    const struct zinf_tensor *t = &unit->tensors[tensor];
+    return t->joins && !has_whole(unit, &t->pieces[piece]);
+}
+
+bool rule_is_matrix(const struct setup *s, uint32_t u, const struct zinf_tensor *t)
+{
+    const struct zinf_unit *unit = &s->whole->units[u];
     bool whole = t->rank == 2;
     for (uint32_t k = 0; k < t->n_pieces; k++) {
         const struct zinf_piece *p = &t->pieces[k];
@@ -105,10 +126,12 @@ bool rule_is_matrix(const struct zinf_unit *unit, const struct zinf_tensor *t)
     return whole;
 }
 
-static int check_tensor(const struct zinf_unit *unit, const struct zinf_tensor *t, const char *type,
+static int check_tensor(const struct setup *s, uint32_t u, const struct zinf_tensor *t,
                         const char *key)
 {
-    if (rule_is_matrix(unit, t))
+    const struct zinf_unit *unit = &s->graph->units[u];
+    const char *type = setup_optimizer_of(s, u, (uint32_t)(t - unit->tensors))->rule->type;
+    if (rule_is_matrix(s, u, t))
         return 0;
     return zinf_fail(-ENOTSUP,
                      "%s: %s updates whole matrices, and %s is none here: give it another "
@@ -151,7 +174,7 @@ int rule_check_matrices(const struct setup *s, const char *key)
             const struct update_rule *rule = setup_optimizer_of(s, u, i)->rule;
             if (rule->grain != GRAIN_MATRICES)
                 continue;
-            code = check_tensor(unit, &unit->tensors[i], rule->type, key);
+            code = check_tensor(s, u, &unit->tensors[i], key);
             if (code || !s->rates || i < end)
                 continue;
             end = rule_run_end(unit, i);

@@ -56,6 +56,7 @@ struct arrays {
     uint32_t which; /* the segment's last array, its scales behind its moments */
     bool begun;     /* masters or parameters are done */
     bool plain;     /* the second walk, over what is stored as it is */
+    bool of_first;  /* what the first rank has, by which all ranks plan */
 };
 
 /* Of a segment. */
@@ -77,6 +78,15 @@ static struct array array_of(const struct arrays *w)
     return a;
 }
 
+static bool next_segment(struct arrays *w)
+{
+    const struct setup *s = w->thing->setup;
+    const uint32_t group = w->thing->group;
+    return w->of_first
+               ? rule_next_segment_of(s, group, s->layout.groups[group].first, 0, &w->segment)
+               : rule_next_segment(s, group, &w->segment);
+}
+
 static bool next_in_thing(struct arrays *w, struct array *a)
 {
     const struct setup *s = w->thing->setup;
@@ -94,7 +104,7 @@ static bool next_in_thing(struct arrays *w, struct array *a)
         return false;
     const struct update_rule *r = w->segment.of ? w->segment.of->rule : NULL;
     if (!r || w->which == (r->unit_bytes ? 1 : r->n_moments + 1)) {
-        if (!rule_next_segment(s, w->thing->group, &w->segment))
+        if (!next_segment(w))
             return false;
         w->which = 0;
     }
@@ -112,7 +122,7 @@ static bool next_array(struct arrays *w, struct array *a)
                 return true;
         if (w->plain)
             return false;
-        *w = (struct arrays){.thing = w->thing, .plain = true};
+        *w = (struct arrays){.thing = w->thing, .plain = true, .of_first = w->of_first};
     }
 }
 
@@ -165,7 +175,7 @@ double rule_param_share(const struct setup *s)
 double rule_state_share(const struct setup *s, uint32_t group)
 {
     const struct rule_thing thing = {s, ZINF_PACKABLE_STATE, group, false};
-    struct arrays w = {.thing = &thing};
+    struct arrays w = {.thing = &thing, .of_first = true};
     struct array a;
     double all = 0, left = 0;
     while (next_array(&w, &a)) {

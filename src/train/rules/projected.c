@@ -230,9 +230,10 @@ static struct projected projected_of(const struct matrix *x, bool searches)
 
 /* ---- both ---- */
 
-static void take_part(const void *context, const struct matrix_part *part, float *out)
+static void take_part(const struct matrix *x, const struct matrix_part *part, float *out,
+                      double *sums)
 {
-    const struct matrix *x = context;
+    (void)sums;
     const struct part_shape shape = rule_part_shape(x, part);
 #pragma omp parallel for num_threads(x->step->setup->cpu->n_threads) schedule(static)
     for (uint64_t i = 0; i < shape.rows; i++) {
@@ -242,9 +243,9 @@ static void take_part(const void *context, const struct matrix_part *part, float
     }
 }
 
-static void take_gradient(const struct projected *p)
+static int take_gradient(const struct projected *p)
 {
-    rule_matrix_gather(p->of, &(struct gathering){take_part, p->of, p->x, p->y});
+    return rule_matrix_gather(p->of, p->x, p->y, NULL);
 }
 
 /* Adam's moments of the image, and the image over the root of the second. */
@@ -299,9 +300,8 @@ static int choose_leading(const struct projected *p)
 static int step_galore(struct matrix *x)
 {
     const struct projected p = projected_of(x, true);
-    int code = 0;
-    take_gradient(&p);
-    if (steps_before(x) % (uint64_t)keys_of(x)->update_proj_gap == 0)
+    int code = take_gradient(&p);
+    if (!code && steps_before(x) % (uint64_t)keys_of(x)->update_proj_gap == 0)
         code = choose_leading(&p);
     if (!code)
         code = step_image(&p);
@@ -313,7 +313,8 @@ static int step_galore(struct matrix *x)
 
 int rule_step_galore(const struct rule_step *s)
 {
-    return rule_each_matrix(s, step_galore);
+    static const struct matrix_rule galore = {take_part, step_galore};
+    return rule_each_matrix(s, &galore);
 }
 
 /* ---- APOLLO ---- */
@@ -411,9 +412,11 @@ static int step_apollo(struct matrix *x)
     const struct projected p = projected_of(x, false);
     const struct zinf_config_optimizer *o = keys_of(x);
     const double scale = sqrt(o->scale);
-    take_gradient(&p);
-    choose_random(&p);
-    int code = step_image(&p);
+    int code = take_gradient(&p);
+    if (!code)
+        choose_random(&p);
+    if (!code)
+        code = step_image(&p);
     if (code)
         return code;
     find_factors(&p);
@@ -423,5 +426,6 @@ static int step_apollo(struct matrix *x)
 
 int rule_step_apollo(const struct rule_step *s)
 {
-    return rule_each_matrix(s, step_apollo);
+    static const struct matrix_rule apollo = {take_part, step_apollo};
+    return rule_each_matrix(s, &apollo);
 }

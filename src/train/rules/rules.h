@@ -41,10 +41,13 @@ struct optimizer {
 
 /* Consecutive elements [first, first + n) of a sub-group that one optimizer updates. at: where
  * their moments begin in the sub-group's state, in bytes. base: the unit's element with which the
- * sub-group begins. The gap behind a tensor belongs to it. */
+ * sub-group begins. The gap behind a tensor belongs to it. updaters: of the unit (setup.updaters);
+ * rank: the number along TENSOR of the rank that has the segment. */
 struct rule_segment {
     const struct optimizer *of;
     uint64_t first, n, at, base;
+    const uint32_t *updaters;
+    uint32_t rank;
 };
 
 /* One update of a segment. */
@@ -58,7 +61,7 @@ struct rule_step {
     float grad_scale;
     /* for all tensors; the rule applies their own rates (rule_stretch_at) */
     struct zinf_optim_hyper hyper;
-    void *workspace;          /* as large as the largest workspace_bytes */
+    void *workspace;          /* setup.update_bytes */
     struct zinf_queue *queue; /* for device_step */
 };
 
@@ -115,13 +118,17 @@ const struct update_rule *rule_find(const char *type, bool half);
 /* Goes to the next segment of the sub-group; *segment must be {0} before the first. false: there
  * are no more. */
 bool rule_next_segment(const struct setup *s, uint32_t group, struct rule_segment *segment);
+/* The same for another rank: one with this number along TENSOR, whose sub-group begins with element
+ * `begin` of the unit. */
+bool rule_next_segment_of(const struct setup *s, uint32_t group, uint64_t begin, uint32_t rank,
+                          struct rule_segment *segment);
 /* The offset of moment `which` (1 or 2), and of the scales of all moments, in the sub-group's
  * state, in bytes; and the bytes of the scales. */
 uint64_t rule_moment_at(const struct rule_segment *segment, int which);
 uint64_t rule_scales_at(const struct rule_segment *segment);
 uint64_t rule_scales_bytes(const struct rule_segment *segment);
 /* rule_has_piece: whether the segment has the piece of a tensor. rule_kept_at: the offset in the
- * state of what is kept of a matrix. */
+ * state of what is kept of a matrix, by a rank that makes its update. */
 bool rule_has_piece(const struct rule_segment *segment, const struct zinf_tensor *tensor,
                     uint32_t piece);
 uint64_t rule_kept_at(const struct rule_segment *segment, const struct zinf_unit *unit,
@@ -244,10 +251,11 @@ int rule_check_blocks(const struct setup *s, const char *key);
 
 /* matrix_parts.c: which matrices of the model's files a unit has */
 /* rule_matrix_rows: how many rows of a tensor come from a piece's matrix. rule_is_matrix: whether
- * the tensor consists of whole matrices of the files, or of parts of matrices that the unit has
- * whole. rule_matrix_shape: of the whole matrix that the piece is of. */
+ * the unit's tensor consists of whole matrices of the files, or of parts of matrices that all
+ * ranks' shards of the unit have whole. rule_matrix_shape: of the whole matrix that the piece is
+ * of. */
 uint64_t rule_matrix_rows(const struct zinf_piece *piece);
-bool rule_is_matrix(const struct zinf_unit *unit, const struct zinf_tensor *tensor);
+bool rule_is_matrix(const struct setup *s, uint32_t unit, const struct zinf_tensor *tensor);
 struct matrix_shape rule_matrix_shape(const struct zinf_tensor *tensor,
                                       const struct zinf_piece *piece);
 /* The pieces that a matrix of a unit consists of; {0} before the first one. */
@@ -261,10 +269,31 @@ bool rule_next_part(const struct zinf_unit *unit, uint32_t tensor, uint32_t piec
 /* Whether the piece is the first of its matrix, which stands for all of it: plans count the
  * matrix's work, and its owner keeps what belongs to it, at this piece. */
 bool rule_leads(const struct zinf_unit *unit, uint32_t tensor, uint32_t piece);
+/* rule_is_shared: whether the unit has only some rows of the piece's matrix, and other ranks along
+ * TENSOR the others. rule_find_matrix: sets *tensor and *number to the unit's first piece of the
+ * matrix that `piece` is of; false: it has none. */
+bool rule_is_shared(const struct zinf_unit *unit, uint32_t tensor, uint32_t piece);
+bool rule_find_matrix(const struct zinf_unit *unit, const struct zinf_piece *piece,
+                      uint32_t *tensor, uint32_t *number);
+/* The number of a piece among all of its unit, by which setup.updaters is indexed. */
+static inline uint32_t rule_piece_number(const struct zinf_unit *unit, uint32_t tensor,
+                                         uint32_t piece)
+{
+    uint32_t n = piece;
+    for (uint32_t i = 0; i < tensor; i++)
+        n += unit->tensors[i].n_pieces;
+    return n;
+}
 /* The number behind the last tensor of a run that begins with this one and has all its matrices
  * whole. */
 uint32_t rule_run_end(const struct zinf_unit *unit, uint32_t tensor);
 int rule_check_matrices(const struct setup *s, const char *key);
+
+/* matrix_ranks.c: an update in which ranks that share matrices give each other their parts.
+ * rule_meeting_bytes: the memory that it needs for these, at the end of the workspace, on any rank.
+ * rule_meeting_sent: what this rank sends in it. */
+uint64_t rule_meeting_bytes(const struct setup *s, uint32_t group);
+uint64_t rule_meeting_sent(const struct setup *s, uint32_t group);
 
 /* matrices.c: Muon and NorMuon */
 struct rule_work rule_muon_work(const struct optimizer *of, const struct matrix_shape *shape);

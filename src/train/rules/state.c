@@ -61,6 +61,15 @@ bool rule_has_piece(const struct rule_segment *segment, const struct zinf_tensor
     return at >= first && at < first + segment->n;
 }
 
+/* Whether the segment's rank makes the update of the matrix that this piece stands for. */
+static bool updates(const struct rule_segment *segment, const struct zinf_unit *unit,
+                    uint32_t tensor, uint32_t piece)
+{
+    const uint32_t updater =
+        segment->updaters ? segment->updaters[rule_piece_number(unit, tensor, piece)] : EVERY_RANK;
+    return updater == EVERY_RANK || updater == segment->rank;
+}
+
 uint64_t rule_kept_at(const struct rule_segment *segment, const struct zinf_unit *unit,
                       uint32_t tensor, uint32_t piece)
 {
@@ -70,7 +79,8 @@ uint64_t rule_kept_at(const struct rule_segment *segment, const struct zinf_unit
         for (uint32_t k = 0; k < unit->tensors[i].n_pieces; k++) {
             if (i == tensor && k == piece)
                 return at;
-            if (!rule_has_piece(segment, &unit->tensors[i], k) || !rule_leads(unit, i, k))
+            if (!rule_has_piece(segment, &unit->tensors[i], k) || !rule_leads(unit, i, k) ||
+                !updates(segment, unit, i, k))
                 continue;
             const struct matrix_shape shape =
                 rule_matrix_shape(&unit->tensors[i], &unit->tensors[i].pieces[k]);
@@ -86,9 +96,8 @@ uint64_t rule_segment_end(const struct rule_segment *segment, const struct zinf_
                                   : rule_kept_at(segment, unit, unit->n_tensors, 0));
 }
 
-/* Of a sub-group whose first element is element `begin` of its unit. */
-static bool next_segment(const struct setup *s, uint32_t group, uint64_t begin,
-                         struct rule_segment *segment)
+bool rule_next_segment_of(const struct setup *s, uint32_t group, uint64_t begin, uint32_t rank,
+                          struct rule_segment *segment)
 {
     const struct zinf_layout_group *g = &s->layout.groups[group];
     uint64_t first = segment->first + segment->n, n;
@@ -97,14 +106,16 @@ static bool next_segment(const struct setup *s, uint32_t group, uint64_t begin,
     if (first >= g->n)
         return false;
     const struct optimizer *of = optimizer_at(s, g->unit, begin + first, g->n - first, &n);
-    *segment = (struct rule_segment){of, first, n, at, begin};
+    *segment = (struct rule_segment){
+        of, first, n, at, begin, s->updaters ? s->updaters[g->unit] : NULL, rank};
     return true;
 }
 
 bool rule_next_segment(const struct setup *s, uint32_t group, struct rule_segment *segment)
 {
     const struct zinf_layout_group *g = &s->layout.groups[group];
-    return next_segment(s, group, s->layout.units[g->unit].slice_first + g->first, segment);
+    return rule_next_segment_of(s, group, s->layout.units[g->unit].slice_first + g->first,
+                                tensor_axis(s)->rank, segment);
 }
 
 uint64_t rule_moment_at(const struct rule_segment *segment, int which)
@@ -129,14 +140,16 @@ uint64_t rule_state_bytes(const struct setup *s, uint32_t group)
 {
     const struct zinf_layout_group *g = &s->layout.groups[group];
     const struct zinf_layout_unit *u = &s->layout.units[g->unit];
+    const uint32_t ranks = s->updaters ? tensor_axis(s)->world : 1;
     uint64_t most = 0;
-    for (uint64_t slice = 0; slice < u->padded_elems; slice += u->slice_elems) {
-        struct rule_segment last = {0};
-        while (next_segment(s, group, slice + g->first, &last))
-            ;
-        uint64_t bytes = rule_segment_end(&last, &s->graph->units[g->unit]);
-        most = bytes > most ? bytes : most;
-    }
+    for (uint64_t slice = 0; slice < u->padded_elems; slice += u->slice_elems)
+        for (uint32_t rank = 0; rank < ranks; rank++) {
+            struct rule_segment last = {0};
+            while (rule_next_segment_of(s, group, slice + g->first, rank, &last))
+                ;
+            uint64_t bytes = rule_segment_end(&last, &s->graph->units[g->unit]);
+            most = bytes > most ? bytes : most;
+        }
     return most;
 }
 

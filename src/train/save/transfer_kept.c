@@ -2,26 +2,31 @@
  * transfer_kept: what rules keep of a matrix beside moments (rules.h, matrix_floats), between
  * checkpoints and tiers. A file has one vector for each matrix of the model's files, under its
  * name, in the order that the rule has; of a tensor with slabs those of slabs follow each other.
+ * Of a matrix that ranks share the one that makes its update has it.
  */
 #include "train/save/transfer.h"
 #include "train/setup_rates.h"
 
-/* Of one matrix. n is 0 where its rule keeps nothing. */
+/* Of one matrix, by this rank's first piece of it. n is 0 where its rule keeps nothing. */
 struct kept {
     uint32_t unit, tensor, piece;
+    uint32_t updater; /* the rank along TENSOR that has it, or EVERY_RANK */
     uint64_t n;
 };
 
 static struct kept kept_of(const struct setup *s, const struct zinf_file_part *part)
 {
-    const struct zinf_unit *unit = &s->whole->units[part->unit];
-    struct kept k = {.unit = part->unit,
-                     .tensor = tensor_axis(s)->net ? 0 : (uint32_t)(part->tensor - unit->tensors),
-                     .piece = (uint32_t)(part->piece - part->tensor->pieces)};
+    const struct zinf_unit *whole = &s->whole->units[part->unit];
+    const struct zinf_unit *own = &s->stages->units[part->unit];
+    struct kept k = {.unit = part->unit};
+    const bool leads = rule_leads(whole, (uint32_t)(part->tensor - whole->tensors),
+                                  (uint32_t)(part->piece - part->tensor->pieces));
+    if (!leads || !rule_find_matrix(own, part->piece, &k.tensor, &k.piece))
+        return k;
     const struct optimizer *of = setup_optimizer_of(s, k.unit, k.tensor);
     const struct matrix_shape shape = rule_matrix_shape(part->tensor, part->piece);
-    if (unit_trains_anywhere(s, k.unit) && of->rule->matrix_floats &&
-        rule_leads(unit, k.tensor, k.piece))
+    k.updater = setup_matrix_updater(s, k.unit, k.tensor, k.piece);
+    if (unit_trains_anywhere(s, k.unit) && of->rule->matrix_floats)
         k.n = of->rule->matrix_floats(of, &shape);
     return k;
 }
@@ -53,6 +58,23 @@ static uint64_t chunk_elems(const struct source *s, const struct region *r)
 
 /* ---- saving ---- */
 
+/* Ranks that share the matrix get it from the one that has it. All of them go through the same
+ * rounds of collecting, in which others want what all have. */
+static int read_some(const struct source *s, const struct kept *k, struct state_kept some)
+{
+    const struct zinf_axis *axis = tensor_axis(s->setup);
+    const bool shared = k->updater != EVERY_RANK, has = !shared || k->updater == axis->rank;
+    const uint64_t bytes = some.n * sizeof(float);
+    float *numbers = source_region(s).unit;
+    int code = 0;
+    some.n = has ? some.n : 0;
+    if (s->net)
+        code = collect_kept(s, &some);
+    else if (has)
+        code = state_read_kept(s, &some, numbers);
+    return code || !shared ? code : zinf_net_broadcast(axis->net, k->updater, numbers, bytes);
+}
+
 static int append(const struct source *s, const struct kept *k, struct zinf_tensors_writer *writer)
 {
     struct region r = source_region(s);
@@ -60,15 +82,14 @@ static int append(const struct source *s, const struct kept *k, struct zinf_tens
     int code = 0;
     for (uint64_t at = 0, n; !code && at < k->n; at += n) {
         n = k->n - at < most ? k->n - at : most;
-        const struct state_kept kept = {k->unit, k->tensor, k->piece, at, n};
-        code = s->net ? collect_kept(s, &kept) : state_read_kept(s, &kept, r.unit);
-        if (!code)
+        code = read_some(s, k, (struct state_kept){k->unit, k->tensor, k->piece, at, n});
+        if (!code && writer)
             code = zinf_tensors_writer_append(writer, r.unit, n * sizeof *r.unit);
     }
     return code;
 }
 
-int transfer_stream_kept(const struct source *s, struct zinf_tensors_writer *writer)
+static int declare_all(const struct source *s, struct zinf_tensors_writer *writer)
 {
     const struct zinf_file_map *files = s->setup->files;
     char name[160];
@@ -80,14 +101,23 @@ int transfer_stream_kept(const struct source *s, struct zinf_tensors_writer *wri
             code = zinf_tensors_writer_declare(writer, name,
                                                zinf_file_dtype_from_dtype(ZINF_DTYPE_F32), 1, &n);
     }
-    if (!code)
-        code = zinf_tensors_writer_begin(writer);
+    return code ? code : zinf_tensors_writer_begin(writer);
+}
+
+int transfer_stream_kept(const struct source *s, struct zinf_tensors_writer *writer)
+{
+    const struct zinf_file_map *files = s->setup->files;
+    int code = writer ? declare_all(s, writer) : 0;
     for (uint32_t i = 0; !code && i < files->n_tensors; i++)
         for (uint32_t p = 0; !code && p < files->tensors[i].n_parts; p++) {
             const struct kept k = kept_of(s->setup, &files->tensors[i].parts[p]);
             code = append(s, &k, writer);
         }
-    return code ? code : zinf_tensors_writer_finish(writer);
+    if (!code && writer)
+        code = zinf_tensors_writer_finish(writer);
+    if (code && tensor_axis(s->setup)->net) /* the others wait for the next matrix */
+        zinf_net_tell(s->setup->mesh.all, zinf_error());
+    return code;
 }
 
 /* ---- loading ---- */
@@ -95,7 +125,8 @@ int transfer_stream_kept(const struct source *s, struct zinf_tensors_writer *wri
 static bool is_own(const struct setup *s, const struct kept *k)
 {
     return k->n && unit_trains(s, k->unit) &&
-           setup_matrix_owner(s, k->unit, k->tensor, k->piece) == data_axis(s)->rank;
+           setup_matrix_owner(s, k->unit, k->tensor, k->piece) == data_axis(s)->rank &&
+           (k->updater == EVERY_RANK || k->updater == tensor_axis(s)->rank);
 }
 
 static int load(const struct source *s, const struct kept *k, const struct zinf_tensors *file,

@@ -150,6 +150,12 @@ static uint64_t stage_sum(const struct zinf_op *op, uint64_t sum)
     return XXH3_64bits(numbers, sizeof numbers);
 }
 
+static uint64_t update_sum(const struct zinf_op *op, uint64_t sum)
+{
+    const uint64_t numbers[] = {sum, op->kind, (uint64_t)op->arg, op->flags & OP_EAGER};
+    return XXH3_64bits(numbers, sizeof numbers);
+}
+
 /* Whether ranks along an axis must have an operation of the lane NET in one order. Those along DATA
  * have the same operations, and among them are all ranks of a sequence: if they agreed on each axis
  * alone, two could meet along DATA before CONTEXT and two others after it, and all four would wait
@@ -176,6 +182,8 @@ static void add_op(const struct zinf_op *op, uint32_t axis, uint64_t *sum)
     if (op->lane == ZINF_LANE_DEVICE && axis == ZINF_TENSOR &&
         op->kind >= OP_STAGES) /* ranks that share tensors meet within stages */
         *sum = stage_sum(op, *sum);
+    if (op->flags & OP_MEETS && axis == ZINF_TENSOR) /* and within updates, on the same lane */
+        *sum = update_sum(op, *sum);
 }
 
 static int add_order(void *context, const struct zinf_program *program)

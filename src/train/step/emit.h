@@ -124,9 +124,11 @@ struct emitter {
     /* [plan_n_leaving live]: homes of what leaves the device */
     zinf_resource *x;
     zinf_resource inputs, losses, logits, whole_grads;
-    zinf_resource unpacked;    /* the marks that say whether what the device unpacked is damaged */
-    zinf_resource sequence;    /* keeps computations in order */
-    zinf_resource update_work; /* what the CPU works in when it updates matrices, on any lane */
+    zinf_resource unpacked; /* the marks that say whether what the device unpacked is damaged */
+    zinf_resource sequence; /* keeps computations in order */
+    /* What the CPU works in, on any lane, when it updates matrices or whole tensors, and where it
+     * unpacks. */
+    zinf_resource update_work;
     /* crossing [live]: with pipeline parallelism, else NULL: the values and gradients of a
      * micro-batch, which are computed here or exchanged with a neighbour. wire: keeps exchanges
      * with neighbours in their order; if ranks share homes of chunks, or hand states over, it keeps

@@ -159,7 +159,8 @@ static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
                       const struct zinf_operand at[MOST_OPERANDS])
 {
     const bool matrices = leg->kind == OP_UPDATE && e->p->setup->group_work[g->number].bytes > 0;
-    struct zinf_op op = {.lane = leg->lane,
+    const bool meets = matrices && setup_unit_meets(e->p->setup, g->unit);
+    struct zinf_op op = {.lane = meets ? ZINF_LANE_DEVICE : leg->lane,
                          .kind = matrices ? OP_MATRIX_UPDATE : leg->kind,
                          .unit = (int32_t)g->unit,
                          .arg = (int32_t)g->number,
@@ -172,6 +173,8 @@ static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
     op.flags = packed_flag(e, g, home->state == ZINF_TIER_DRIVE || home->headed, true) |
                grad_flag(e, g, leg->from.place == GRAD_TILE);
     op.flags |= !(e->flags & OP_EAGER) && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
+    op.flags |= meets ? OP_MEETS : 0;
+    const bool unpacks = op.flags & OP_ANY_PACKED;
     uses_read(&uses, g->grad);
     for (uint32_t i = 0; i < g->n_parts; i++)
         uses_read(&uses, g->parts[i]);
@@ -180,7 +183,7 @@ static void emit_step(struct emitter *e, struct group *g, const struct leg *leg,
         uses_write(&uses, g->tile);
     if (g->updated != ZINF_NO_BUFFER)
         uses_write(&uses, g->updated);
-    if (leg->kind == OP_UPDATE && e->p->setup->update_bytes)
+    if (leg->kind == OP_UPDATE && (setup_unit_works(e->p->setup, g->unit) || unpacks))
         uses_write(&uses, e->update_work);
     emit(e, &op, &uses);
 }

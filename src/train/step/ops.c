@@ -466,7 +466,7 @@ bool trainer_skip_not_due(void *context, const struct zinf_op *op)
         return !t->durable.unmet;
     if (op->flags & OP_DEFERRED)
         return !t->pending[op->unit];
-    return op->flags & OP_EAGER && atomic_load(&t->give_up);
+    return op->flags & OP_EAGER && !(op->flags & OP_MEETS) && atomic_load(&t->give_up);
 }
 
 bool trainer_skip_op(void *context, const struct zinf_op *op)

@@ -279,16 +279,50 @@ static int update_by_pieces(struct zinf_trainer *t, struct update *u, bool *done
     return code;
 }
 
+/* ---- ranks that share matrices ---- */
+
+/* They make an update together or not at all: a gradient that is not finite may be in one rank's
+ * parts, and one rank may have given up speculation before the others. */
+static int agree(struct zinf_trainer *t, const struct zinf_op *op, bool finite, bool *makes)
+{
+    const bool eager = op->flags & OP_EAGER;
+    int64_t cannot = !finite || (eager && atomic_load(&t->give_up));
+    const int code = zinf_net_max(tensor_axis(&t->setup)->net, &cannot, 1);
+    *makes = !code && !cannot;
+    if (code || !cannot)
+        return code;
+    if (!eager)
+        return zinf_fail(-ERANGE, "a gradient is not finite");
+    atomic_store(&t->give_up, true);
+    return 0;
+}
+
+/* What GPU lanes have brought, and not finished yet, is waited for. */
+static int meet(struct zinf_trainer *t, struct update *u, bool *makes)
+{
+    const struct setup *s = &t->setup;
+    const uint64_t n = s->layout.groups[u->op->arg].n;
+    int code =
+        device_is_far(s) ? s->device->ops->queue_synchronize(t->queues[ZINF_LANE_DEVICE]) : 0;
+    if (!code)
+        code = begin_grad(t, u->op, &u->grad);
+    if (code)
+        return code;
+    const uint64_t at = zinf_optim_find_nonfinite(u->grad, ZINF_DTYPE_F32, n, s->cpu->n_threads);
+    return agree(t, u->op, at == UINT64_MAX, makes);
+}
+
 int trainer_update(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const uint64_t n = t->setup.layout.groups[op->arg].n;
     struct update u = update_of(t, op);
-    bool done = false;
+    bool done = false, makes = true;
+    int code = op->flags & OP_MEETS ? meet(t, &u, &makes) : begin_grad(t, op, &u.grad);
+    if (code || !makes)
+        return code;
     if (op->flags & OP_EAGER)
         t->copied[op->unit] = COPY_OLDER;
-    int code = begin_grad(t, op, &u.grad);
-    if (!code)
-        code = update_by_pieces(t, &u, &done);
+    code = update_by_pieces(t, &u, &done);
     if (!code && !done)
         code = update_whole(t, &u);
     if (code)
