@@ -373,7 +373,8 @@ static inline uint64_t plan_chunk_stagings(const struct plan *p)
 }
 static inline bool plan_keeps_losses(const struct plan *p)
 {
-    return p->setup->n_chunks == 1 || !has_backward(p->setup);
+    const struct setup *s = p->setup;
+    return s->n_chunks == 1 || (!has_backward(s) && !s->options.pairs && !s->graph->embeddings);
 }
 static inline uint64_t plan_inputs(const struct plan *p, bool on_host)
 {

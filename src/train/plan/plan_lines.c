@@ -61,7 +61,7 @@ static uint64_t activation_bytes(const struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
     if (!has_backward(p->setup))
-        return (uint64_t)p->setup->own_chunks * w->n_slots * w->slot_bytes;
+        return (uint64_t)setup_window_micros(p->setup) * w->n_slots * w->slot_bytes;
     return p->x_tier == ZINF_TIER_DEVICE ? (uint64_t)p->itinerary.live * w->all_leaving_bytes
                                          : x_slots(p) * plan_leaving_bytes(p);
 }
