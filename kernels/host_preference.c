@@ -8,12 +8,10 @@
 
 /* Of one sequence of a pair. */
 struct side {
-    const int32_t *targets; /* NULL: a score, which counts */
-    int64_t first;          /* tokens before it do not count, whatever their targets */
-    double gain;  /* sum of log p, less the reference's; where the kind asks for it, the mean */
-    double count; /* of the tokens that count */
-    double slope; /* of the loss by gain, and then of each token's loss by sign */
-    double all, every; /* of ORPO: the sum of -log p over all targets, and the slope by each */
+    struct zinf_preference_sums of;
+    double gain;  /* with the reference's sum; where the kind asks for it, the mean */
+    double slope; /* of the loss by gain */
+    double every; /* of ORPO: the slope by each target's loss */
 };
 
 static bool is_mean(const struct zinf_preference *a)
@@ -22,30 +20,50 @@ static bool is_mean(const struct zinf_preference *a)
            a->kind != ZINF_PREFERENCE_KTO;
 }
 
-/* side: 0 or 1 of the pair. */
-static void sum_side(struct side *s, const struct zinf_preference *a, int64_t pair, int side)
+void zinf_preference_add(struct zinf_preference_sums *s, const int32_t *targets,
+                         const float *losses, const float *reference, int64_t first, int64_t n)
 {
-    const int64_t first = (2 * pair + side) * a->seq;
-    const bool orpo = a->kind == ZINF_PREFERENCE_ORPO && !side;
-    if (a->kind == ZINF_PREFERENCE_REWARD) {
-        *s = (struct side){.gain = (double)a->losses[first], .count = 1};
-        return;
-    }
-    *s = (struct side){.targets = a->targets + first, .first = orpo ? a->labels[2 * pair] : 0};
-    for (int64_t i = 0; i < a->seq; i++) {
-        if (s->targets[i] < 0)
+    for (int64_t i = 0; i < n; i++) {
+        if (targets[i] < 0)
             continue;
-        s->all += (double)a->losses[first + i];
-        if (i < s->first)
+        s->all += (double)losses[i];
+        s->targets++;
+        if (i < first)
             continue;
-        s->gain +=
-            (a->reference ? (double)a->reference[first + i] : 0.0) - (double)a->losses[first + i];
+        s->gain += (reference ? (double)reference[i] : 0.0) - (double)losses[i];
         s->count++;
     }
+}
+
+/* Tokens of a sequence that do not count, whatever their targets. */
+static int64_t tokens_before(const struct zinf_preference *a, int64_t pair, int side)
+{
+    return a->kind == ZINF_PREFERENCE_ORPO && !side ? a->labels[2 * pair] : 0;
+}
+
+/* side: 0 or 1 of the pair. */
+static struct side close_side(const struct zinf_preference *a, int64_t pair, int side,
+                              const struct zinf_preference_sums *of)
+{
+    struct side s = {.of = *of, .gain = of->gain};
     if (a->sums)
-        s->gain += (double)a->sums[2 * pair + side];
-    if (is_mean(a) && s->count > 0)
-        s->gain /= s->count;
+        s.gain += (double)a->sums[2 * pair + side];
+    if (is_mean(a) && of->count > 0)
+        s.gain /= of->count;
+    return s;
+}
+
+static struct side sum_side(const struct zinf_preference *a, int64_t pair, int side)
+{
+    const int64_t first = (2 * pair + side) * a->seq;
+    struct zinf_preference_sums of = {0};
+    if (a->kind == ZINF_PREFERENCE_REWARD)
+        of = (struct zinf_preference_sums){.gain = (double)a->losses[first], .count = 1};
+    else
+        zinf_preference_add(&of, a->targets + first, a->losses + first,
+                            a->reference ? a->reference + first : NULL,
+                            tokens_before(a, pair, side), a->seq);
+    return close_side(a, pair, side, &of);
 }
 
 /* log(1 + exp(-x)) and its slope */
@@ -116,7 +134,7 @@ static double pair_loss(const struct zinf_preference *a, int64_t pair, double co
         c->slope = beta * slope / rest_c;
         c->every = common;
         r->slope = -beta * slope / rest_r;
-        return loss + common * c->all;
+        return loss + common * c->of.all;
     }
     const double margin = a->kind == ZINF_PREFERENCE_SIMPO ? (double)a->margin : 0;
     loss = smoothed(a, beta * (c->gain - r->gain) - margin, &slope);
@@ -125,83 +143,116 @@ static double pair_loss(const struct zinf_preference *a, int64_t pair, double co
     return loss;
 }
 
-static void spread(const struct zinf_preference *a, const struct side *s, int64_t first)
+static struct zinf_preference_slopes slopes_of(const struct zinf_preference *a,
+                                               const struct side *s)
 {
-    const double sign = s->targets ? -1 : 1; /* a loss is -log p, a score is itself */
-    const double count = is_mean(a) && s->count > 0 ? s->count : 1;
-    const float every = (float)((double)a->scale * s->every);
-    const float slope = (float)((double)a->scale * (sign * s->slope / count + s->every));
-    for (int64_t i = 0; i < a->seq; i++)
-        a->d_losses[first + i] = s->targets && s->targets[i] < 0 ? 0.0f
-                                 : i < s->first                  ? every
-                                                                 : slope;
+    /* a loss is -log p, a score is itself */
+    const double sign = a->kind == ZINF_PREFERENCE_REWARD ? 1 : -1;
+    const double count = is_mean(a) && s->of.count > 0 ? s->of.count : 1;
+    return (struct zinf_preference_slopes){
+        .counted = (float)((double)a->scale * (sign * s->slope / count + s->every)),
+        .before = (float)((double)a->scale * s->every)};
 }
 
-/* How far the model is from the reference, by answers to other prompts: an estimate of their KL
- * divergence. */
-static double divergence(const struct zinf_preference *a)
+void zinf_preference_spread(const struct zinf_preference_slopes *slopes, const int32_t *targets,
+                            int64_t first, int64_t n, float *d_losses)
 {
-    double sum = 0, n = 0;
-    for (int64_t pair = 0; pair < a->pairs; pair++) {
-        struct side s;
-        if (a->labels[2 * pair] < 0)
-            continue;
-        sum_side(&s, a, pair, 1);
-        sum += s.gain;
-        n++;
-    }
-    return n > 0 && sum > 0 ? sum / n : 0;
+    for (int64_t i = 0; i < n; i++)
+        d_losses[i] = targets[i] < 0 ? 0.0f : i < first ? slopes->before : slopes->counted;
 }
 
-/* Of ORPO: pairs a target of theirs, so that the mean over pairs is one over targets. */
-static double share_of_target(const struct zinf_preference *a)
+static void spread(const struct zinf_preference *a, int64_t pair, int side, const struct side *s)
 {
-    double pairs = 0, targets = 0;
-    for (int64_t pair = 0; pair < a->pairs; pair++) {
-        if (a->labels[2 * pair] < 0)
-            continue;
-        for (int64_t i = 0; i < a->seq; i++)
-            targets += a->targets[2 * pair * a->seq + i] >= 0;
-        pairs++;
-    }
-    return targets > 0 ? pairs / targets : 0;
+    const int64_t first = (2 * pair + side) * a->seq;
+    const struct zinf_preference_slopes slopes = slopes_of(a, s);
+    if (a->kind == ZINF_PREFERENCE_REWARD)
+        a->d_losses[first] = slopes.counted;
+    else
+        zinf_preference_spread(&slopes, a->targets + first, tokens_before(a, pair, side), a->seq,
+                               a->d_losses + first);
 }
 
-/* common: z of KTO, a target's share of ORPO. */
-static void do_pair(const struct zinf_preference *a, int64_t pair, double common)
+/* What all pairs have in common: of KTO how far the model is from the reference, by answers to
+ * other prompts, as an estimate of their KL divergence; of ORPO pairs a target of theirs, so that
+ * the mean over pairs is one over targets. */
+struct common {
+    double sum, pairs;
+};
+
+static bool has_common(const struct zinf_preference *a)
 {
-    const int64_t first = 2 * pair * a->seq;
+    return a->kind == ZINF_PREFERENCE_KTO || a->kind == ZINF_PREFERENCE_ORPO;
+}
+
+static void add_common(struct common *m, const struct zinf_preference *a, int64_t pair,
+                       const struct side *c, const struct side *r)
+{
+    if (a->labels[2 * pair] < 0)
+        return;
+    m->sum += a->kind == ZINF_PREFERENCE_KTO ? r->gain : c->of.targets;
+    m->pairs++;
+}
+
+static double common_of(const struct zinf_preference *a, const struct common *m)
+{
+    if (!has_common(a) || !(m->sum > 0))
+        return 0;
+    return a->kind == ZINF_PREFERENCE_KTO ? m->sum / m->pairs : m->pairs / m->sum;
+}
+
+/* Both sides get their slopes. */
+static void do_pair(const struct zinf_preference *a, int64_t pair, double common, struct side *c,
+                    struct side *r)
+{
     const bool ignored = a->labels[2 * pair] < 0;
-    struct side c, r;
-    sum_side(&c, a, pair, 0);
-    sum_side(&r, a, pair, 1);
     if (a->kind == ZINF_PREFERENCE_KTO)
-        r.gain = common;
-    const double loss = pair_loss(a, pair, common, &c, &r);
+        r->gain = common;
+    const double loss = pair_loss(a, pair, common, c, r);
     if (ignored)
-        c.slope = r.slope = c.every = 0;
+        c->slope = r->slope = c->every = 0;
     if (a->loss) {
         a->loss[2 * pair] = ignored ? 0.0f : (float)loss;
         a->loss[2 * pair + 1] = 0.0f;
-        a->rewards[2 * pair] = ignored ? 0.0f : (float)((double)a->beta * c.gain);
-        a->rewards[2 * pair + 1] = ignored ? 0.0f : (float)((double)a->beta * r.gain);
+        a->rewards[2 * pair] = ignored ? 0.0f : (float)((double)a->beta * c->gain);
+        a->rewards[2 * pair + 1] = ignored ? 0.0f : (float)((double)a->beta * r->gain);
     }
-    if (a->d_losses) {
-        spread(a, &c, first);
-        spread(a, &r, first + a->seq);
+}
+
+void zinf_preference_of_sums(const struct zinf_preference *a,
+                             const struct zinf_preference_sums *sums,
+                             struct zinf_preference_slopes *slopes)
+{
+    struct common common = {0};
+    for (int64_t pair = 0; pair < a->pairs; pair++) {
+        const struct side c = close_side(a, pair, 0, &sums[2 * pair]);
+        const struct side r = close_side(a, pair, 1, &sums[2 * pair + 1]);
+        add_common(&common, a, pair, &c, &r);
+    }
+    for (int64_t pair = 0; pair < a->pairs; pair++) {
+        struct side c = close_side(a, pair, 0, &sums[2 * pair]);
+        struct side r = close_side(a, pair, 1, &sums[2 * pair + 1]);
+        do_pair(a, pair, common_of(a, &common), &c, &r);
+        slopes[2 * pair] = slopes_of(a, &c);
+        slopes[2 * pair + 1] = slopes_of(a, &r);
     }
 }
 
 int host_preference(struct zinf_queue *q, const struct zinf_preference *args)
 {
     int code = check_preference(args);
+    struct common common = {0};
     (void)q;
-    double common = 0;
-    if (!code && args->kind == ZINF_PREFERENCE_KTO)
-        common = divergence(args);
-    if (!code && args->kind == ZINF_PREFERENCE_ORPO)
-        common = share_of_target(args);
-    for (int64_t pair = 0; !code && pair < args->pairs; pair++)
-        do_pair(args, pair, common);
+    for (int64_t pair = 0; !code && has_common(args) && pair < args->pairs; pair++) {
+        const struct side c = sum_side(args, pair, 0), r = sum_side(args, pair, 1);
+        add_common(&common, args, pair, &c, &r);
+    }
+    for (int64_t pair = 0; !code && pair < args->pairs; pair++) {
+        struct side c = sum_side(args, pair, 0), r = sum_side(args, pair, 1);
+        do_pair(args, pair, common_of(args, &common), &c, &r);
+        if (args->d_losses) {
+            spread(args, pair, 0, &c);
+            spread(args, pair, 1, &r);
+        }
+    }
     return code;
 }

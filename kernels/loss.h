@@ -111,6 +111,30 @@ struct zinf_preference {
     float scale;
 };
 
+/* The same loss where the rows of a sequence are not at hand together, such as those of chunks:
+ * what it takes of a sequence. Sums over parts of the rows add up to it. */
+struct zinf_preference_sums {
+    double gain;         /* log p of the targets that count, less the reference's; or the score */
+    double count;        /* of these targets */
+    double all, targets; /* -log p of all targets, also before an answer (ORPO); their number */
+};
+/* Adds n rows. Targets before row `first` of them do not count. reference: NULL, or as above. */
+void zinf_preference_add(struct zinf_preference_sums *sums, const int32_t *targets,
+                         const float *losses, const float *reference, int64_t first, int64_t n);
+/* The gradient of the loss by the losses of a sequence's targets, times scale: of those that count
+ * (or of the score), and of those before its answer. */
+struct zinf_preference_slopes {
+    float counted, before;
+};
+/* From sums [pairs][2] to loss, rewards and slopes [pairs][2], on the CPU. Of args, targets, losses
+ * and the reference's losses are not read. */
+void zinf_preference_of_sums(const struct zinf_preference *args,
+                             const struct zinf_preference_sums *sums,
+                             struct zinf_preference_slopes *slopes);
+/* The gradients of n rows' losses, d_losses [n], as of zinf_preference_add. */
+void zinf_preference_spread(const struct zinf_preference_slopes *slopes, const int32_t *targets,
+                            int64_t first, int64_t n, float *d_losses);
+
 /* Adds noise in place: x += magnitude * u with u uniform in [-1, 1). For element e, u is 2
  * uniform(e) - 1 with the uniform(e) of zinf_dropout; random.p is not used. */
 struct zinf_noise {

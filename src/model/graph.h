@@ -65,7 +65,8 @@ enum zinf_input {
        Computed from segments and the trainer's pooling. */
     ZINF_INPUT_POOLED,
     /* For each sample: the gradient of the step's loss with respect to that sum, and the sample's
-       loss. They are computed from the sums of all samples of a step, before the backward pass. */
+       loss. They are computed from the sums of all samples of a step, before the backward pass. For
+       pairs in chunks PULLS is the gradient at each token's loss, or at each sample's score. */
     ZINF_INPUT_PULLS,
     ZINF_INPUT_SAMPLE_LOSSES,
     /* As SEGMENTS, but each document is cut into pieces of `piece` tokens with numbers of their

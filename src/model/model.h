@@ -138,6 +138,10 @@ struct zinf_model_preference {
     /* The reference model's losses come with the batch; else the model without its adapters is the
      * reference. */
     bool given;
+    /* Sequences come in chunks: a stage tells the losses of each one's tokens, or its score, and
+     * gets back their gradients (ZINF_INPUT_PULLS). Whoever runs it makes the pairs' loss of them,
+     * which needs all chunks of two sequences and more. */
+    bool in_chunks;
 };
 int zinf_model_set_preference(struct zinf_model *model,
                               const struct zinf_model_preference *preference);

@@ -82,21 +82,48 @@ static void be_activation(struct zinf_value *value, const char *name)
     snprintf(value->name, sizeof value->name, "%s", name);
 }
 
-/* A stage of what a head makes, and of its targets, or of margins in their place. */
-static uint32_t add_stage(struct zinf_graph *g, const struct zinf_model_preference *spec,
-                          uint32_t made, uint32_t targets)
+/* Whoever runs the model is told what a head makes, and gives its gradient. */
+static void add_told_pairs(struct zinf_graph *g, const struct zinf_model_preference *spec,
+                           uint32_t made, uint32_t rewards)
 {
+    struct zinf_value told = g->values[made], pulls = told;
+    told.kind = ZINF_VALUE_REPORT;
+    pulls.kind = ZINF_VALUE_INPUT;
+    pulls.input = ZINF_INPUT_PULLS;
+    told.gradient = pulls.gradient = ZINF_ELEMENT_NONE;
+    const uint32_t in = add_value(g, "pulls", pulls), out = add_value(g, "told", told);
+    const uint32_t stage =
+        zinf_graph_add_stage(g, &zinf_stage_told_pairs, spec, sizeof *spec, "preference");
+    zinf_stage_append(g, stage, ZINF_STAGE_IN, made);
+    zinf_stage_append(g, stage, ZINF_STAGE_IN, in);
+    zinf_stage_append(g, stage, ZINF_STAGE_OUT, g->loss);
+    zinf_stage_append(g, stage, ZINF_STAGE_OUT, rewards);
+    zinf_stage_append(g, stage, ZINF_STAGE_OUT, out);
+}
+
+/* A stage of what a head makes, and of its targets, or of margins in their place. reference: the
+ * value that it compares with; NO_REFERENCE: none. */
+#define NO_REFERENCE UINT32_MAX
+static void add_stage(struct zinf_graph *g, const struct zinf_model_preference *spec, uint32_t made,
+                      uint32_t reference)
+{
+    const uint32_t targets = g->targets;
     g->targets = add_labels(g, spec->kind);
     g->loss = add_told(g, "loss", ZINF_VALUE_LOSS);
     const uint32_t rewards = add_told(g, "rewards", ZINF_VALUE_REPORT);
+    if (spec->in_chunks) {
+        add_told_pairs(g, spec, made, rewards);
+        return;
+    }
     uint32_t stage =
         zinf_graph_add_stage(g, &zinf_stage_preference, spec, sizeof *spec, "preference");
     zinf_stage_append(g, stage, ZINF_STAGE_IN, made);
     zinf_stage_append(g, stage, ZINF_STAGE_IN, targets);
     zinf_stage_append(g, stage, ZINF_STAGE_IN, g->targets);
+    if (reference != NO_REFERENCE)
+        zinf_stage_append(g, stage, ZINF_STAGE_IN, reference);
     zinf_stage_append(g, stage, ZINF_STAGE_OUT, g->loss);
     zinf_stage_append(g, stage, ZINF_STAGE_OUT, rewards);
-    return stage;
 }
 
 /* The head of one number is a score; its labels' bits are the pairs' margins. */
@@ -108,7 +135,7 @@ static int score_graph(struct zinf_graph *g, const struct zinf_model_preference 
         return zinf_fail(-ENOTSUP, "zinf.preference \"reward\" needs a head of one number a "
                                    "sample: --task reward gives a model one");
     be_activation(&g->values[scores], "scores");
-    add_stage(g, spec, scores, g->targets);
+    add_stage(g, spec, scores, NO_REFERENCE);
     return 0;
 }
 
@@ -139,8 +166,6 @@ int preference_graph(struct zinf_graph *g, const struct zinf_model_preference *s
     if (head == g->n_stages || g->stages[head].ops != &zinf_stage_head)
         return zinf_fail(-ENOTSUP, "pairs of answers need a model that continues texts");
     be_activation(&g->values[losses], "losses of tokens");
-    const uint32_t stage = add_stage(g, spec, losses, g->targets);
-    if (referenced)
-        zinf_stage_append(g, stage, ZINF_STAGE_IN, add_reference(g, losses, spec->given));
+    add_stage(g, spec, losses, referenced ? add_reference(g, losses, spec->given) : NO_REFERENCE);
     return 0;
 }

@@ -146,7 +146,7 @@ static int set_shape(struct setup *s)
     s->batch = s->config->micro_batch * (s->options.pairs          ? 2
                                          : s->options.together > 1 ? s->options.together
                                                                    : 1);
-    s->seq = s->options.seq_len ? s->options.seq_len : context < 1024 ? context : 1024;
+    s->seq = setup_sequence(s);
     int64_t source = s->options.source_len ? s->options.source_len : s->config->source_length;
     s->source_seq = source ? source : s->seq;
     int code = check_length("--seq-len", s->seq, context);
@@ -594,6 +594,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         code = setup_check_tensor(s);
     if (!code && context_axis(s)->world > 1 && s->walk.in_order)
         code = setup_find_neighbours(context_axis(s), s->handing);
+    if (!code && s->options.pairs)
+        code = setup_find_tellers(s);
     if (!code)
         code = check_in_place(s);
     if (!code)
@@ -613,6 +615,7 @@ void setup_fini(struct setup *s)
         zinf_net_close(s->sharing[i]);
     zinf_net_close(s->handing[1]); /* a neighbour closes it as the one before it */
     zinf_net_close(s->handing[0]);
+    zinf_net_close(s->telling);
     setup_free_pipe(s);
     zinf_mesh_fini(&s->mesh);
     if (s->cpu != s->device)

@@ -118,7 +118,9 @@ struct setup {
     uint32_t own_layers; /* layers of this rank; the embedding and the head count as one each */
     struct zinf_net *borders[2];
     struct zinf_net *handing[2]; /* nets of two for ranks along CONTEXT */
-    struct shared_unit *shared;  /* [n_shared]: trained units that several pipeline ranks have */
+    /* of all ranks along DATA, for what the lane DEVICE tells of pairs in parts; or NULL */
+    struct zinf_net *telling;
+    struct shared_unit *shared; /* [n_shared]: trained units that several pipeline ranks have */
     uint32_t n_shared;
     struct zinf_layout all_units;
     struct zinf_axis savers; /* ranks that collect units for files: DATA, or DATA and PIPE */
@@ -143,6 +145,9 @@ struct setup {
     /* rows of a chunk of the encoder's sequence, which is cut into as many chunks */
     int64_t chunk_source;
     int64_t n_parts, own_chunks;
+    /* Samples that a pass without backward takes at once: a micro-batch's. In chunks it is one,
+     * unless the loss compares samples with each other, or they make embeddings. */
+    int64_t windows;
     int64_t source_seq; /* tokens that an encoder reads for a decoder */
     uint64_t rows;      /* rows of a micro-batch */
     uint32_t n_units;
@@ -268,6 +273,16 @@ static inline bool device_is_far(const struct setup *s)
 static inline int64_t setup_samples(const struct setup *s)
 {
     return s->n_micro / s->own_chunks * s->batch;
+}
+/* How many micro-batches these samples are of a pass without backward. */
+static inline int64_t setup_window_micros(const struct setup *s)
+{
+    return s->n_chunks > 1 ? s->own_chunks * s->windows : 1;
+}
+/* Whether the loss of a sample depends on others: pairs, and embeddings that are compared. */
+static inline bool compares_samples(const struct setup *s)
+{
+    return s->options.pairs || s->options.together > 1;
 }
 /* How many rows a step has room for on this rank. */
 static inline uint64_t setup_step_rows(const struct setup *s)
@@ -441,8 +456,11 @@ const struct zinf_config_offload *setup_drives(const struct zinf_config *config)
 
 /* ---- setup_chunks.c: sequences that are visited in chunks ---- */
 
-/* setup_cut_sequences: sets the chunks; call once the shape of a step is known. setup_check_chunks:
+/* setup_sequence: tokens of a sequence, once the model is open; setup_is_cut: whether it is cut.
+ * setup_cut_sequences: sets the chunks; call once the shape of a step is known. setup_check_chunks:
  * -ENOTSUP if the model's graph cannot be cut into chunks. */
+int64_t setup_sequence(const struct setup *s);
+bool setup_is_cut(const struct setup *s);
 void setup_cut_sequences(struct setup *s);
 int setup_check_chunks(const struct setup *s);
 /* ---- setup_context.c: sequences that ranks share ---- */
@@ -451,6 +469,8 @@ int setup_check_chunks(const struct setup *s);
  * do; call once the shape of a step is known. */
 int setup_take_context(struct setup *s);
 int setup_check_context(const struct setup *s);
+/* The net for what is told of pairs. */
+int setup_find_tellers(struct setup *s);
 /* Nets of two, with the rank before along an axis and with the next one; NULL: there is none. */
 int setup_find_neighbours(const struct zinf_axis *axis, struct zinf_net *nets[2]);
 /* ---- setup_ranks.c: a training's other ranks ---- */

@@ -21,6 +21,22 @@ static int64_t chunk_of(const struct zinf_config *config, int64_t seq)
     return wanted && wanted < seq ? wanted : seq;
 }
 
+bool zinf_cuts_sequences(const struct zinf_config *config, int64_t seq_len)
+{
+    return chunk_of(config, seq_len) < seq_len || config->context_parts > 1;
+}
+
+int64_t setup_sequence(const struct setup *s)
+{
+    const int64_t context = zinf_model_facts(s->model)->context;
+    return s->options.seq_len ? s->options.seq_len : context < 1024 ? context : 1024;
+}
+
+bool setup_is_cut(const struct setup *s)
+{
+    return !s->options.decode.sequences && zinf_cuts_sequences(s->config, setup_sequence(s));
+}
+
 static int64_t divided(int64_t n, int64_t by)
 {
     return (n + by - 1) / by;
@@ -44,6 +60,7 @@ void setup_cut_sequences(struct setup *s)
     s->n_chunks = s->own_chunks = 1;
     s->chunk_seq = s->seq;
     s->chunk_source = s->source_seq;
+    s->windows = s->batch;
     if ((wanted == longest && !in_parts(s)) || s->decoding.n_sequences)
         return;
     const int64_t pieces = in_parts(s) ? 2 * s->n_parts : 1, piece = divided(longest, pieces);
@@ -55,7 +72,8 @@ void setup_cut_sequences(struct setup *s)
         s->chunk_source = s->source_seq < longest ? divided(s->source_seq, s->n_chunks) : length;
     }
     s->own_chunks = s->n_chunks / context_axis(s)->world;
-    s->n_micro *= s->own_chunks * (has_backward(s) ? s->batch : 1);
+    s->windows = compares_samples(s) || s->graph->embeddings ? s->batch : 1;
+    s->n_micro *= s->own_chunks * (has_backward(s) ? s->batch : s->windows);
     s->batch = 1;
     s->rows = (uint64_t)s->chunk_seq;
     s->exact = true;
@@ -72,24 +90,29 @@ static int refuse(const struct setup *s, const char *what, const char *remedy)
                            remedy);
 }
 
-/* What is not of one decoder's tokens alone. Stages refuse by themselves what they cannot hand over
- * from chunk to chunk (model/stages/part_chunk.c). */
+/* A rank of a pipeline would go back through a sample before its pair has come. Groups of ranks
+ * that share sequences take samples in turn, and the texts of a row are one rank's. */
+static int check_together(const struct setup *s)
+{
+    const bool in_turn = in_parts(s) && setup_sharers(s) > 1;
+    const bool compares = s->graph->embeddings && compares_samples(s);
+    const char *what = is_piped(s) && s->options.pairs
+                           ? "losses of pairs over ranks of a pipeline (zinf.mesh.pipe)"
+                       : in_turn && compares ? "losses of embeddings by several groups of ranks"
+                                             : NULL;
+    return what ? refuse(s, what, "set the key to 0") : 0;
+}
+
+/* What is not of one sequence's tokens alone. Stages refuse by themselves what they cannot hand
+ * over from chunk to chunk (model/stages/part_chunk.c). */
 static int check_graph(const struct setup *s)
 {
-    static const char none[] = "set the key to 0";
     const struct zinf_graph *g = s->graph;
-    const bool classes = g->values[g->targets].input == ZINF_INPUT_LABELS && !g->embeddings;
-    if (classes && !s->options.pairs) /* a chunk has the row that a class is told by */
-        return 0;
-    for (uint32_t v = 0; v < g->n_values; v++) {
-        const struct zinf_value *value = &g->values[v];
-        if (value->kind == ZINF_VALUE_REFERENCE)
-            return refuse(s, "losses that compare with a reference model", none);
-        if (value->rows_of == ZINF_ROWS_OF_SAMPLE &&
-            (v == g->loss || value->kind == ZINF_VALUE_INPUT))
-            return refuse(s, "losses of whole samples", none);
-    }
-    return 0;
+    for (uint32_t v = 0; v < g->n_values; v++)
+        if (g->values[v].kind == ZINF_VALUE_REFERENCE)
+            return refuse(s, "losses that compare with a reference model in the same step",
+                          "set the key to 0");
+    return check_together(s);
 }
 
 int setup_check_chunks(const struct setup *s)

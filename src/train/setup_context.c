@@ -43,3 +43,11 @@ int setup_check_context(const struct setup *s)
                          (long long)s->n_parts, (long long)s->seq);
     return 0;
 }
+
+int setup_find_tellers(struct setup *s)
+{
+    const struct zinf_axis *data = data_axis(s);
+    return in_parts(s) && data->world > 1 && !zinf_net_is_described(data->net)
+               ? zinf_net_split(data->net, 0, data->rank, &s->telling)
+               : 0;
+}

@@ -100,6 +100,7 @@ int setup_pairs(struct setup *s)
         .desirable = (float)c->desirable_weight,
         .undesirable = (float)c->undesirable_weight,
     };
+    preference.in_chunks = setup_is_cut(s);
     preference.given = s->options.references && zinf_preference_has_reference(preference.kind);
     if (!s->options.pairs)
         return 0;

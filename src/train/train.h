@@ -137,6 +137,8 @@ struct zinf_trainer_options {
 };
 struct zinf_trainer;
 int zinf_trainer_create(struct zinf_trainer **out, const struct zinf_trainer_options *options);
+/* Whether sequences of so many tokens are computed in chunks. */
+bool zinf_cuts_sequences(const struct zinf_config *config, int64_t seq_len);
 void zinf_trainer_destroy(struct zinf_trainer *trainer);
 
 const struct zinf_model *zinf_trainer_model(const struct zinf_trainer *trainer);

@@ -88,6 +88,8 @@ struct zinf_trainer {
     struct zinf_shard_ranks shard_ranks; /* used by compute with tensor parallelism */
     struct frame_arrays *frame;
     struct chunk_rows *chunks;
+    struct chunk_pairs *pairs;
+    struct embedded *embedded;
     struct sums_made sums_made;  /* of the step; written by the lane DEVICE */
     bool says_sums;              /* the log has reported sums_made */
     struct zinf_numbers numbers; /* unpacked quantised weights, for the lane DEVICE */

@@ -345,6 +345,75 @@ static void test_activations_elsewhere(void)
     check_activations(", \"sequence_chunk\": 2"); /* more chunks than buffers for their rows */
 }
 
+/* Rows of chunks go to the GPU with each expert that they have chosen. */
+static void test_experts_in_chunks(void)
+{
+    struct zinf_model_shape shape = trainings.shape;
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    shape.arch = "mixtral";
+    make_model(model, "experts", &shape, 11);
+    check_activations(", \"sequence_chunk\": 2");
+    in_work(model, "model");
+}
+
+/* A training on pairs. */
+static void run_pairs(const struct setting *s, const char *name, struct outcome *out)
+{
+    static int32_t ids[MOST_ROWS], targets[MOST_ROWS];
+    static const int32_t labels[] = {3, -1, 1, -1};
+    struct zinf_config *config = configure(s);
+    struct zinf_trainer *t = NULL;
+    struct zinf_trainer_options options = trainer_options(s, config);
+    const struct zinf_batch batch = {
+        .inputs = {
+            [ZINF_INPUT_IDS] = ids, [ZINF_INPUT_TARGETS] = targets, [ZINF_INPUT_LABELS] = labels}};
+    memset(out, 0, sizeof *out);
+    config->micro_batch = BATCH / 2;
+    options.pairs = true;
+    if (s->on_gpu)
+        begin_gpu();
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    for (int step = 0; t && step < STEPS; step++) {
+        struct zinf_step_result r = {0};
+        draw_tokens(s, (uint64_t)step, ids, targets);
+        CHECKF(!zinf_trainer_step(t, &batch, &r), "%s", zinf_error());
+        CHECK(r.rewards.n == 2);
+        note_step(out, step, &r);
+    }
+    snprintf(out->folder, sizeof out->folder, "%s/out-%s", work, name);
+    CHECKF(t && !zinf_trainer_save(t, out->folder), "%s", zinf_error());
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+    if (s->on_gpu)
+        end_gpu();
+}
+
+/* Their losses are made on the host of what many chunks have told, and gradients go back. */
+static void test_pairs_in_chunks(void)
+{
+    static const size_t some[] = {1, 5, 8};
+    struct setting s = plain_setting();
+    struct outcome host, reference, other;
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    s.accumulation = MAX_ACCUMULATION;
+    s.extra = ", \"sequence_chunk\": 2, \"preference\": \"orpo\"";
+    run_pairs(&s, "reference", &reference);
+    s.on_gpu = false;
+    run_pairs(&s, "host", &host);
+    check_near(&reference, &host, 2e-6);
+    s.on_gpu = true;
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        s.param = ways[some[i]].param;
+        s.state = ways[some[i]].state;
+        s.schedule = ways[some[i]].schedule;
+        seed = 30 + i;
+        run_pairs(&s, "other", &other);
+        check_same(&reference, &other, "pairs in chunks");
+    }
+}
+
 #ifdef CUDA_STANDIN
 /* Where host memory is page-locked in pieces, copies go over their edges and none waits; where only
  * a part of it is, those of the rest wait and are counted. The bits are the same. */
@@ -802,6 +871,8 @@ int main(void)
     TAP_RUN(test_bf16_clipping);
     TAP_RUN(test_float8);
     TAP_RUN(test_activations_elsewhere);
+    TAP_RUN(test_experts_in_chunks);
+    TAP_RUN(test_pairs_in_chunks);
     TAP_RUN(test_few_slots);
     TAP_RUN(test_shares_of_the_optimizer);
     TAP_RUN(test_what_there_is_room_for);

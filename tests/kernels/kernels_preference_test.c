@@ -132,6 +132,59 @@ static void slopes(struct fixture *f)
     }
 }
 
+/* The rows of a sequence come in parts: from losses to sums, or from slopes to gradients. */
+static void each_part(const struct zinf_preference *a, struct zinf_preference_sums *sums,
+                      const struct zinf_preference_slopes *of, float *d_losses)
+{
+    enum { PART = 5 };
+    for (int row = 0; row < 2 * PAIRS; row++)
+        for (int i = 0; i < SEQ; i += PART) {
+            const int at = row * SEQ + i, n = i + PART < SEQ ? PART : SEQ - i;
+            const bool has_prompt = a->kind == ZINF_PREFERENCE_ORPO && row % 2 == 0;
+            const int before = has_prompt ? a->labels[row] - i : 0;
+            if (of)
+                zinf_preference_spread(&of[row], a->targets + at, before, n, d_losses + at);
+            else
+                zinf_preference_add(&sums[row], a->targets + at, a->losses + at,
+                                    a->reference ? a->reference + at : NULL, before, n);
+        }
+}
+
+/* As of all rows together. A score has no rows. */
+static void in_parts(struct fixture *f)
+{
+    for (int kind = 0; kind < ZINF_PREFERENCES; kind++) {
+        struct zinf_preference_sums sums[2 * PAIRS] = {{0}};
+        struct zinf_preference_slopes of[2 * PAIRS];
+        float d_losses[N] = {0}, loss[2 * PAIRS], rewards[2 * PAIRS];
+        struct problem p;
+        if (kind == ZINF_PREFERENCE_REWARD)
+            continue;
+        open_problem(&p);
+        p.labels[0] = kind == ZINF_PREFERENCE_ORPO ? 7 : 1;
+        struct zinf_preference a = args_of(&p, (enum zinf_preference_kind)kind, 0.3f);
+        a.margin = a.scale = 0.5f;
+        a.smoothing = 0.1f;
+        a.desirable = a.undesirable = 1;
+        a.d_losses = p.d_losses;
+        CHECKF(!f->ops->preference(f->q, &a), "%s", zinf_error());
+        a.loss = loss;
+        a.rewards = rewards;
+        each_part(&a, sums, NULL, NULL);
+        zinf_preference_of_sums(&a, sums, of);
+        each_part(&a, NULL, of, d_losses);
+        for (int i = 0; i < 2 * PAIRS; i++)
+            CHECKF(near((double)loss[i], (double)p.loss[i], 1e-6, 1e-5) &&
+                       near((double)rewards[i], (double)p.rewards[i], 1e-6, 1e-5),
+                   "kind %d, %d: %.9g and %.9g, not %.9g and %.9g", kind, i, (double)loss[i],
+                   (double)rewards[i], (double)p.loss[i], (double)p.rewards[i]);
+        for (int i = 0; i < N; i++)
+            CHECKF(near((double)d_losses[i], (double)p.d_losses[i], 1e-6, 1e-5),
+                   "kind %d, %d: %.9g, not %.9g", kind, i, (double)d_losses[i],
+                   (double)p.d_losses[i]);
+    }
+}
+
 /* A pair without a label has no loss, and a side without tokens no slope. */
 static void ignored(struct fixture *f)
 {
@@ -271,6 +324,11 @@ static void test_slopes(void)
     for_each_device(slopes);
 }
 
+static void test_rows_in_parts(void)
+{
+    for_each_device(in_parts);
+}
+
 static void test_what_does_not_count(void)
 {
     for_each_device(ignored);
@@ -296,6 +354,7 @@ int main(void)
     TAP_RUN(test_published_formulas);
     TAP_RUN(test_sums_of_the_reference);
     TAP_RUN(test_slopes);
+    TAP_RUN(test_rows_in_parts);
     TAP_RUN(test_what_does_not_count);
     TAP_RUN(test_singles);
     TAP_RUN(test_scores);

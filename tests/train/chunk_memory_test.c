@@ -1,8 +1,8 @@
 /*
  * Memory by length: a sequence of 64 K tokens, whose values are on a drive, is planned with as
  * little device memory as one of 4 K tokens, and with as much RAM. Not counted in RAM are the
- * operations of a step, of which each chunk has some, and checksums, 1/1024 of what is on the
- * drive.
+ * operations of a step, of which each chunk has some, checksums, 1/1024 of what is on the drive,
+ * and which rows have chosen which expert.
  */
 #include "least_memory.h"
 
@@ -11,7 +11,7 @@ static double bytes_of(const char *line)
 {
     static const char *const others[] = {"host   total", "host   this program",
                                          "host   operations of a step",
-                                         "host   checksums of the drive"};
+                                         "host   checksums of the drive", "host   rows by expert"};
     static const struct {
         const char *name;
         double bytes;
@@ -101,6 +101,16 @@ static void test_memory_of_windows(void)
     check_lengths("windows");
 }
 
+/* What a router says of each token, and the rows of each expert. */
+static void test_memory_of_experts(void)
+{
+    struct zinf_model_shape shape = trainings.shape;
+    shape.arch = "mixtral";
+    make_model(model, "experts", &shape, 11);
+    check_lengths("experts");
+    in_work(model, "model");
+}
+
 /* ---- rows that no array has ---- */
 
 static int read_rows(void *arg, int64_t sample, int64_t first, int64_t n, int32_t *ids,
@@ -171,6 +181,7 @@ int main(void)
                                                         .sub_group = 100000});
     TAP_RUN(test_rows_of_a_batch);
     TAP_RUN(test_memory_by_length);
+    TAP_RUN(test_memory_of_experts);
     TAP_RUN(test_memory_of_windows);
     remove_work();
     return tap_done();

@@ -1,5 +1,8 @@
-/* stage_preference: pairs of samples from their tokens' losses. What is small is done by one
- * operation each way. */
+/*
+ * stage_preference: pairs of samples from their tokens' losses. What is small is done by one
+ * operation each way. Where sequences come in chunks, a call sees one chunk of one sample: it tells
+ * the losses, and takes the gradients that follow once all chunks have told theirs.
+ */
 #include "model/model.h"
 #include "model/stages/stages.h"
 
@@ -47,4 +50,31 @@ const struct zinf_stage_ops zinf_stage_preference = {
     .name = "preference",
     .forward = forward,
     .backward = backward,
+};
+
+/* ---- sequences in chunks ---- */
+
+enum { IN_MADE, IN_PULLS };
+enum { OUT_LOSS, OUT_REWARDS, OUT_TOLD };
+
+static uint64_t made_bytes(const struct zinf_frame *f)
+{
+    return zinf_value_bytes(f->compute, &f->graph->values[f->stage->in.at[IN_MADE]]);
+}
+
+static int tell(struct zinf_frame *f)
+{
+    return frame_copy(f, f->out[OUT_TOLD], f->in[IN_MADE], made_bytes(f));
+}
+
+static int pull(struct zinf_frame *f)
+{
+    return f->d_in[IN_MADE] ? frame_copy(f, f->d_in[IN_MADE], f->in[IN_PULLS], made_bytes(f)) : 0;
+}
+
+const struct zinf_stage_ops zinf_stage_told_pairs = {
+    .name = "told pairs",
+    .forward = tell,
+    .backward = pull,
+    .backward_without_inputs = true,
 };

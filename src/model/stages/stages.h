@@ -72,6 +72,9 @@
  *   preference  the loss of pairs of samples, the first of which is preferred. in: the losses of
  *           tokens that a head makes, targets, labels and, if there is one, the reference's losses;
  *           or scores of samples, margins, labels; out: loss and reward of each sample
+ *   told pairs  the same of sequences in chunks, where whoever runs the model makes the loss. in:
+ *           the losses of a chunk's tokens or the score, and their gradients; out: loss and reward,
+ *           which are left as they are, and what came in, as it is told
  *   rows    in: x; out: the same, whose gradient is fp32, in front of a head without a norm
  */
 #ifndef ZINF_STAGES_H
@@ -83,9 +86,10 @@ extern const struct zinf_stage_ops zinf_stage_side, zinf_stage_sides, zinf_stage
     zinf_stage_block, zinf_stage_mlp, zinf_stage_norm, zinf_stage_head, zinf_stage_attention,
     zinf_stage_router, zinf_stage_shared, zinf_stage_experts, zinf_stage_balance, zinf_stage_layer,
     zinf_stage_rows, zinf_stage_classify, zinf_stage_convolution, zinf_stage_project,
-    zinf_stage_pool, zinf_stage_preference, zinf_stage_shards, zinf_stage_expert_shards,
-    zinf_stage_experts_alone, zinf_stage_joined, zinf_stage_expert_shards_alone, zinf_stage_enter,
-    zinf_stage_attention_turn, zinf_stage_mlp_turn, zinf_stage_leave;
+    zinf_stage_pool, zinf_stage_preference, zinf_stage_told_pairs, zinf_stage_shards,
+    zinf_stage_expert_shards, zinf_stage_experts_alone, zinf_stage_joined,
+    zinf_stage_expert_shards_alone, zinf_stage_enter, zinf_stage_attention_turn,
+    zinf_stage_mlp_turn, zinf_stage_leave;
 
 struct lookup_spec {
     /* visits of the table; the next is the table of positions, then that of types */

@@ -373,7 +373,8 @@ static inline uint64_t plan_chunk_stagings(const struct plan *p)
 }
 static inline bool plan_keeps_losses(const struct plan *p)
 {
-    return p->setup->n_chunks == 1 || !has_backward(p->setup);
+    const struct setup *s = p->setup;
+    return s->n_chunks == 1 || (!has_backward(s) && !s->options.pairs && !s->graph->embeddings);
 }
 static inline uint64_t plan_inputs(const struct plan *p, bool on_host)
 {
@@ -523,6 +524,17 @@ static inline bool stage_is_kept(const struct plan *p, uint32_t stage)
 
 /* The gradient of a value on the device; NULL: it has none. */
 void *gradient_at(const struct plan *p, uint32_t value, int64_t micro);
+
+/* Bytes of lists on the device: of all micro-batches; of chunks the rows of one visit, unless the
+ * device reads those of the host. */
+static inline uint64_t plan_list_bytes(const struct plan *p)
+{
+    const struct setup *s = p->setup;
+    const int64_t rows = s->chunk_seq > s->chunk_source ? s->chunk_seq : s->chunk_source;
+    if (s->n_chunks == 1)
+        return (uint64_t)p->itinerary.live * s->walk.all_list_bytes;
+    return s->walk.n_choices && device_is_far(s) ? (uint64_t)rows * sizeof(int32_t) : 0;
+}
 
 /* The offset, from d_lists or h_lists, of the list of rows that chose each visit of a stage, for a
  * micro-batch. */

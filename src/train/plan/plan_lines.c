@@ -61,7 +61,7 @@ static uint64_t activation_bytes(const struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
     if (!has_backward(p->setup))
-        return (uint64_t)p->setup->own_chunks * w->n_slots * w->slot_bytes;
+        return (uint64_t)setup_window_micros(p->setup) * w->n_slots * w->slot_bytes;
     return p->x_tier == ZINF_TIER_DEVICE ? (uint64_t)p->itinerary.live * w->all_leaving_bytes
                                          : x_slots(p) * plan_leaving_bytes(p);
 }
@@ -200,8 +200,7 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
          whole ? w->scratch_whole : w->scratch, &at->d_scratch},
         {"a layer's quantised weights as numbers", "zinf.device_memory",
          c->numbers ? plan_numbers_bytes(p) : 0, &at->d_numbers},
-        {"rows by expert", "--seq-len", (uint64_t)p->itinerary.live * w->all_list_bytes,
-         &at->d_lists},
+        {"rows by expert", "--seq-len", plan_list_bytes(p), &at->d_lists},
         {decodes ? "rows of logits" : "one row of logits", NULL,
          logits_rows(p) * (uint64_t)w->graph->row_cols * sizeof(float), &at->d_row},
         {"rows of a call", NULL, row_bytes(p), &at->d_rows},

@@ -49,6 +49,9 @@ struct walk_value {
     /* may live off the device between forward and backward; with chunks, this also holds for
      * activations that the backward of their stage does not read */
     bool leaves;
+    /* It leaves with chunks, and the backward of the stage that has made it reads it: the value by
+     * which visits are chosen, such as experts. */
+    bool returns;
     uint32_t place; /* of the gradient, in walk.places; WALK_NONE: it has none */
     uint32_t slot;  /* of the value, in a forward pass without backward */
     /* Of all values of its kind (inputs, leaving, staying, loss) before it. An input of a chunk has

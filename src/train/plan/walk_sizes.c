@@ -177,17 +177,28 @@ static void number_kinds(struct walk *w)
     }
 }
 
+/* With chunks: what backward of the stage does not read of what it has made, and the value by which
+ * its visits are chosen. */
+static void leave_of_stage(struct walk *w, const struct zinf_stage *stage)
+{
+    const struct zinf_value *values = w->graph->values;
+    for (uint32_t i = 0; i < stage->out.n; i++)
+        w->values[stage->out.at[i]].leaves |=
+            values[stage->out.at[i]].kind == ZINF_VALUE_ACTIVATION &&
+            stage->ops->backward_without_outputs;
+    if (stage->choice.n) {
+        struct walk_value *of = &w->values[stage->in.at[stage->choice.of]];
+        of->leaves = of->returns = true;
+    }
+}
+
 static void find_leaving(struct walk *w, const struct zinf_compute *c)
 {
     const struct zinf_graph *g = w->graph;
     for (uint32_t v = 0; v < g->n_values; v++)
         w->values[v].leaves = g->values[v].leaves;
     for (uint32_t s = 0; c->chunk.whole && s < g->n_stages; s++)
-        for (uint32_t i = 0; i < g->stages[s].out.n; i++) {
-            const uint32_t v = g->stages[s].out.at[i];
-            w->values[v].leaves |= g->values[v].kind == ZINF_VALUE_ACTIVATION &&
-                                   g->stages[s].ops->backward_without_outputs;
-        }
+        leave_of_stage(w, &g->stages[s]);
 }
 
 static void measure_places(struct walk *w)

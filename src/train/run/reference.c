@@ -25,6 +25,11 @@ static int take(struct zinf_trainer *t, struct zinf_dataset *data, struct run_ba
         code = zinf_trainer_loss(t, &given, n, &sum, &count);
     if (code)
         return code;
+    if (t->setup.n_chunks > 1) { /* one sample */
+        code = trainer_sum_targets(t, &sum);
+        out[0] = (float)sum;
+        return code;
+    }
     const float *losses = trainer_losses_of(t, t->setup.graph->loss, 0, n, &n_losses);
     for (int64_t i = 0; i < n; i++) {
         double own = 0;
@@ -36,20 +41,23 @@ static int take(struct zinf_trainer *t, struct zinf_dataset *data, struct run_ba
 }
 
 /* A batch of each rank that has data of its own, dealt as those of an evaluation: who has none left
- * computes with the others, for they need its slices. all: [ranks][batch], mine is a part of it. */
+ * computes with the others, for they need its slices. Ranks that share sequences have the same one.
+ * all: [ranks][batch], mine is a part of it. */
 static int take_round(struct zinf_trainer *t, struct zinf_dataset *data, struct run_batch *arrays,
                       uint64_t first, float *all, float *references)
 {
     const struct zinf_axis *at = data_axis(&t->setup);
     const uint64_t n = zinf_dataset_n_windows(data), batch = (uint64_t)t->setup.batch;
-    const uint64_t own = first + at->rank * batch, from = own < n ? own : 0;
+    const uint64_t sharing = context_axis(&t->setup)->world, sharers = at->world / sharing;
+    const uint64_t own = first + at->rank / sharing * batch, from = own < n ? own : 0;
     const uint64_t left = own < n ? n - own : 1;
     float *mine = all + at->rank * batch;
     int code = take(t, data, arrays, from, (int64_t)(left < batch ? left : batch), mine);
     if (!code && at->net)
         code = zinf_net_gather(at->net, mine, all, batch * sizeof *all);
-    for (uint64_t i = 0; !code && i < at->world * batch && first + i < n; i++)
-        references[zinf_samples_number(zinf_dataset_samples(data), first + i)] = all[i];
+    for (uint64_t i = 0; !code && i < sharers * batch && first + i < n; i++)
+        references[zinf_samples_number(zinf_dataset_samples(data), first + i)] =
+            all[i / batch * sharing * batch + i % batch];
     return code;
 }
 
@@ -68,8 +76,9 @@ static int measure(struct zinf_trainer *t, struct zinf_dataset *data)
 {
     struct zinf_net *net = t->setup.options.net;
     const uint64_t n = zinf_dataset_n_windows(data);
-    const uint64_t round = data_axis(&t->setup)->world * (uint64_t)t->setup.batch;
-    float *references = calloc(n, sizeof *references), *all = calloc(round, sizeof *all);
+    const uint64_t ranks = data_axis(&t->setup)->world, batch = (uint64_t)t->setup.batch;
+    const uint64_t round = setup_sharers(&t->setup) * batch;
+    float *references = calloc(n, sizeof *references), *all = calloc(ranks * batch, sizeof *all);
     struct run_batch arrays;
     int code = run_batch_init(&arrays, t, data, t->setup.batch);
     if (!code && (!references || !all))
@@ -96,12 +105,15 @@ static int measure_parts(struct zinf_trainer *t, struct zinf_dataset *data)
 int run_make_references(const struct zinf_run_options *o)
 {
     struct zinf_trainer_options options = o->trainer;
+    struct zinf_config config = *o->trainer.config;
     struct zinf_trainer *t = NULL;
     const uint64_t begin = zinf_now_ns();
     if (!o->trainer.references)
         return 0;
     options.mode = ZINF_TRAINER_FORWARD;
     options.pairs = options.references = false;
+    options.adapter = config.adapter = NULL; /* the model without them */
+    options.config = &config;
     options.class_weights = NULL;
     options.run = NULL;
     options.trace = NULL;

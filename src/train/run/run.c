@@ -73,7 +73,7 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
     struct run_batch arrays;
     (void)config; /* the trainer has it */
     uint64_t begin = zinf_now_ns();
-    int code = run_batch_init(&arrays, trainer, data, trainer->setup.batch);
+    int code = run_batch_init(&arrays, trainer, data, trainer->setup.windows);
     *out = (struct zinf_evaluation){0};
     for (uint64_t first = 0; !code && first < zinf_dataset_n_windows(data);)
         code = run_share_loss(trainer, data, &arrays, &first, out);

@@ -21,8 +21,11 @@ struct chunk_rows {
     int64_t *holds;             /* [n_values] the chunk whose input is on the device; -1: none */
     struct chunk_sum *sums;     /* [n_values] */
     struct zinf_event *read[CHUNK_STAGINGS], *told[CHUNK_STAGINGS];
-    uint32_t value[CHUNK_STAGINGS]; /* the value whose losses are in the buffer */
-    uint64_t n_read, n_told;        /* uses of buffers in this program */
+    /* the value and the micro-batch whose losses are in the buffer */
+    uint32_t value[CHUNK_STAGINGS];
+    int64_t micro[CHUNK_STAGINGS];
+    uint64_t n_read, n_told; /* uses of buffers in this program */
+    uint64_t n_added;        /* of the n_told, those whose losses have been added up */
 };
 
 static const struct zinf_device_ops *calls(const struct zinf_trainer *t)
@@ -69,8 +72,12 @@ int trainer_take_chunks(struct zinf_trainer *t)
     c->sums = calloc(n_values, sizeof *c->sums);
     if (!c->class_rows || !c->pieces || !c->holds || !c->sums)
         return zinf_fail(-ENOMEM, "no memory for the rows of chunks");
-    const int code = take_events(t, c->read);
-    return code ? code : take_events(t, c->told);
+    int code = take_events(t, c->read);
+    if (!code)
+        code = take_events(t, c->told);
+    if (!code)
+        code = trainer_take_pairs(t);
+    return code ? code : trainer_take_embedded(t);
 }
 
 void trainer_release_chunks(struct zinf_trainer *t)
@@ -90,6 +97,8 @@ void trainer_release_chunks(struct zinf_trainer *t)
     }
     free(c);
     t->chunks = NULL;
+    trainer_release_pairs(t);
+    trainer_release_embedded(t);
 }
 
 /* ---- a batch ---- */
@@ -116,7 +125,7 @@ static void find_pieces(struct zinf_trainer *t, int64_t piece)
 }
 
 void trainer_chunk_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
-                         const float *class_weights)
+                         bool of_step, const float *class_weights)
 {
     const struct zinf_graph *g = t->setup.walk.graph;
     struct chunk_rows *c = t->chunks;
@@ -130,6 +139,100 @@ void trainer_chunk_batch(struct zinf_trainer *t, const struct zinf_batch *batch,
     for (uint32_t v = 0; v < g->n_values; v++)
         if (g->values[v].kind == ZINF_VALUE_INPUT && g->values[v].input == ZINF_INPUT_PIECES)
             find_pieces(t, g->values[v].piece);
+    trainer_pairs_batch(t, batch, samples, of_step, c->class_rows);
+    trainer_embedded_batch(t, batch, samples);
+}
+
+/* ---- losses ---- */
+
+static int add(struct zinf_trainer *t, uint32_t v, int64_t micro, const void *losses)
+{
+    const float *of = losses;
+    struct chunk_sum *sum = &t->chunks->sums[v];
+    if (trainer_pairs_have(t, v))
+        return trainer_pairs_tell(t, v, micro, losses);
+    if (trainer_embedded_have(t, v)) {
+        trainer_embedded_tell(t, micro, losses);
+        return 0;
+    }
+    for (uint64_t i = 0; i < t->setup.walk.values[v].bytes / sizeof *of; i++) {
+        sum->in_order += (double)of[i];
+        exact_add(&sum->exact, (double)of[i]);
+    }
+    return 0;
+}
+
+/* The buffer by which a value's losses come from a GPU. */
+static char *buffer_at(const struct zinf_trainer *t, uint64_t n, uint32_t v)
+{
+    const struct walk *w = &t->setup.walk;
+    return host_at(&t->plan, t->plan.at.h_losses + n % CHUNK_STAGINGS * w->loss_bytes +
+                                 w->values[v].bytes_before);
+}
+
+/* Adds up the first n that were told, once their copies have ended. */
+static int add_until(struct zinf_trainer *t, uint64_t n)
+{
+    struct chunk_rows *c = t->chunks;
+    int code = 0;
+    for (; !code && c->n_added < n; c->n_added++) {
+        const uint64_t buffer = c->n_added % CHUNK_STAGINGS;
+        code = calls(t)->event_synchronize(c->told[buffer]);
+        if (!code)
+            code = add(t, c->value[buffer], c->micro[buffer],
+                       buffer_at(t, c->n_added, c->value[buffer]));
+    }
+    return code;
+}
+
+/* Copies losses from a GPU; they are added up when the buffer is needed again. */
+static int take_later(struct zinf_trainer *t, uint32_t v, int64_t micro, const void *losses)
+{
+    struct chunk_rows *c = t->chunks;
+    struct zinf_queue *queue = t->queues[ZINF_LANE_DEVICE];
+    const uint64_t n = c->n_told;
+    int code = n < CHUNK_STAGINGS ? 0 : add_until(t, n - CHUNK_STAGINGS + 1);
+    if (!code)
+        code = calls(t)->copy_to_host(queue, buffer_at(t, n, v), losses,
+                                      t->setup.walk.values[v].bytes);
+    if (code)
+        return code;
+    c->value[n % CHUNK_STAGINGS] = v;
+    c->micro[n % CHUNK_STAGINGS] = micro;
+    c->n_told++;
+    return calls(t)->event_record(queue, c->told[n % CHUNK_STAGINGS]);
+}
+
+static int tell(struct zinf_trainer *t, uint32_t v, int64_t micro)
+{
+    const struct walk_value *value = &t->setup.walk.values[v];
+    const char *losses = device_at(&t->plan, t->plan.at.d_losses + value->bytes_before);
+    const uint64_t all = (uint64_t)t->setup.n_micro * value->bytes_before;
+    if (plan_keeps_losses(&t->plan))
+        return calls(t)->copy_to_host(
+            t->queues[ZINF_LANE_DEVICE],
+            host_at(&t->plan, t->plan.at.h_losses + all + (uint64_t)micro * value->bytes), losses,
+            value->bytes);
+    if (device_is_far(&t->setup))
+        return take_later(t, v, micro, losses);
+    return add(t, v, micro, losses);
+}
+
+int trainer_chunk_tells(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct zinf_graph *g = t->setup.walk.graph;
+    const struct zinf_stage *stage = &g->stages[op->stage];
+    const enum zinf_pass pass = kind_pass(op->kind);
+    const bool forward = pass == ZINF_PASS_FORWARD && !(op->flags & OP_RECOMPUTES) &&
+                         (uint32_t)op->visit + 1 == zinf_stage_visits(stage);
+    int code = 0;
+    if (!t->chunks || (!forward && pass != ZINF_PASS_WHOLE) ||
+        (uint64_t)setup_sample(&t->setup, op->micro) >= t->chunks->samples)
+        return 0;
+    for (uint32_t i = 0; !code && i < stage->out.n; i++)
+        if (zinf_value_is_told(g->values[stage->out.at[i]].kind))
+            code = tell(t, stage->out.at[i], op->micro);
+    return code;
 }
 
 /* ---- inputs ---- */
@@ -186,17 +289,20 @@ static void fill_class(const struct zinf_trainer *t, enum zinf_input input, int6
 }
 
 /* An input of a chunk, with its margins. */
-static int fill(const struct zinf_trainer *t, uint32_t v, int64_t micro, int32_t *to)
+static int fill(struct zinf_trainer *t, uint32_t v, int64_t micro, int32_t *to)
 {
     const struct zinf_value *value = &t->setup.graph->values[v];
     const int32_t *from = t->chunks->batch.inputs[value->input];
     const struct rows r = rows_of(t, v, micro);
+    memset(to, 0, r.all * sizeof *to);
     if (is_of_class(value->input)) {
-        memset(to, 0, r.all * sizeof *to);
         fill_class(t, value->input, micro, to + ZINF_INPUT_MARGIN);
         return 0;
     }
-    memset(to, 0, r.front * sizeof *to);
+    if (t->pairs && value->input == ZINF_INPUT_PULLS)
+        return trainer_pairs_pull(t, micro, (float *)(void *)(to + ZINF_INPUT_MARGIN));
+    if (trainer_embedded_read(t, value->input, micro, (float *)(void *)(to + ZINF_INPUT_MARGIN)))
+        return 0;
     if (value->input == ZINF_INPUT_PIECES) {
         fill_pieces(t, value->piece, &r, to + r.front);
         return 0;
@@ -232,6 +338,14 @@ static int bring(struct zinf_trainer *t, uint32_t v, int64_t micro, uint64_t buf
                                                             here, value->bytes + 2 * margin);
 }
 
+/* Gradients of pairs' losses are not known before backward. */
+static bool comes_later(const struct zinf_trainer *t, const struct zinf_value *value,
+                        const struct zinf_op *op)
+{
+    return t->pairs && value->input == ZINF_INPUT_PULLS &&
+           kind_pass(op->kind) != ZINF_PASS_BACKWARD;
+}
+
 int trainer_chunk_reads(struct zinf_trainer *t, const struct zinf_op *op)
 {
     struct chunk_rows *c = t->chunks;
@@ -242,10 +356,13 @@ int trainer_chunk_reads(struct zinf_trainer *t, const struct zinf_op *op)
     int code = 0;
     for (uint32_t i = 0; c && !code && i < in->n; i++) {
         const uint32_t v = in->at[i];
-        if (g->values[v].kind != ZINF_VALUE_INPUT ||
-            c->holds[v] == setup_input(&t->setup, op->micro))
+        const struct zinf_value *value = &g->values[v];
+        if (value->kind != ZINF_VALUE_INPUT || c->holds[v] == setup_input(&t->setup, op->micro) ||
+            comes_later(t, value, op))
             continue;
-        if (far && !begun)
+        if (t->pairs && value->input == ZINF_INPUT_PULLS)
+            code = add_until(t, c->n_told);
+        if (!code && far && !begun)
             code = next_buffer(t, c->read, c->n_read);
         begun = true;
         if (!code)
@@ -255,85 +372,6 @@ int trainer_chunk_reads(struct zinf_trainer *t, const struct zinf_op *op)
         return code;
     return calls(t)->event_record(t->queues[ZINF_LANE_DEVICE],
                                   c->read[c->n_read++ % CHUNK_STAGINGS]);
-}
-
-/* ---- losses ---- */
-
-static void add(struct zinf_trainer *t, uint32_t v, const void *losses)
-{
-    const float *of = losses;
-    struct chunk_sum *sum = &t->chunks->sums[v];
-    for (uint64_t i = 0; i < t->setup.walk.values[v].bytes / sizeof *of; i++) {
-        sum->in_order += (double)of[i];
-        exact_add(&sum->exact, (double)of[i]);
-    }
-}
-
-/* The buffer by which a value's losses come from a GPU. */
-static char *buffer_at(const struct zinf_trainer *t, uint64_t n, uint32_t v)
-{
-    const struct walk *w = &t->setup.walk;
-    return host_at(&t->plan, t->plan.at.h_losses + n % CHUNK_STAGINGS * w->loss_bytes +
-                                 w->values[v].bytes_before);
-}
-
-static int add_late(struct zinf_trainer *t, uint64_t n)
-{
-    const uint32_t v = t->chunks->value[n % CHUNK_STAGINGS];
-    const int code = calls(t)->event_synchronize(t->chunks->told[n % CHUNK_STAGINGS]);
-    if (!code)
-        add(t, v, buffer_at(t, n, v));
-    return code;
-}
-
-/* Copies losses from a GPU; they are added up when the buffer is needed again. */
-static int take_later(struct zinf_trainer *t, uint32_t v, const void *losses)
-{
-    struct chunk_rows *c = t->chunks;
-    struct zinf_queue *queue = t->queues[ZINF_LANE_DEVICE];
-    const uint64_t n = c->n_told;
-    int code = n < CHUNK_STAGINGS ? 0 : add_late(t, n - CHUNK_STAGINGS);
-    if (!code)
-        code = calls(t)->copy_to_host(queue, buffer_at(t, n, v), losses,
-                                      t->setup.walk.values[v].bytes);
-    if (code)
-        return code;
-    c->value[n % CHUNK_STAGINGS] = v;
-    c->n_told++;
-    return calls(t)->event_record(queue, c->told[n % CHUNK_STAGINGS]);
-}
-
-static int tell(struct zinf_trainer *t, uint32_t v, int64_t micro)
-{
-    const struct walk_value *value = &t->setup.walk.values[v];
-    const char *losses = device_at(&t->plan, t->plan.at.d_losses + value->bytes_before);
-    const uint64_t all = (uint64_t)t->setup.n_micro * value->bytes_before;
-    if (plan_keeps_losses(&t->plan))
-        return calls(t)->copy_to_host(
-            t->queues[ZINF_LANE_DEVICE],
-            host_at(&t->plan, t->plan.at.h_losses + all + (uint64_t)micro * value->bytes), losses,
-            value->bytes);
-    if (device_is_far(&t->setup))
-        return take_later(t, v, losses);
-    add(t, v, losses);
-    return 0;
-}
-
-int trainer_chunk_tells(struct zinf_trainer *t, const struct zinf_op *op)
-{
-    const struct zinf_graph *g = t->setup.walk.graph;
-    const struct zinf_stage *stage = &g->stages[op->stage];
-    const enum zinf_pass pass = kind_pass(op->kind);
-    const bool forward = pass == ZINF_PASS_FORWARD && !(op->flags & OP_RECOMPUTES) &&
-                         (uint32_t)op->visit + 1 == zinf_stage_visits(stage);
-    int code = 0;
-    if (!t->chunks || (!forward && pass != ZINF_PASS_WHOLE) ||
-        (uint64_t)setup_sample(&t->setup, op->micro) >= t->chunks->samples)
-        return 0;
-    for (uint32_t i = 0; !code && i < stage->out.n; i++)
-        if (zinf_value_is_told(g->values[stage->out.at[i]].kind))
-            code = tell(t, stage->out.at[i], op->micro);
-    return code;
 }
 
 /* ---- a program ---- */
@@ -347,16 +385,17 @@ void trainer_chunk_begin(struct zinf_trainer *t)
     memset(c->sums, 0, n * sizeof *c->sums);
     for (uint32_t v = 0; v < n; v++)
         c->holds[v] = -1;
-    c->n_read = c->n_told = 0;
+    c->n_read = c->n_told = c->n_added = 0;
+    trainer_pairs_begin(t);
+    trainer_embedded_begin(t);
 }
 
 int trainer_chunk_end(struct zinf_trainer *t)
 {
-    const uint64_t n = t->chunks ? t->chunks->n_told : 0;
-    int code = 0;
-    for (uint64_t i = n < CHUNK_STAGINGS ? 0 : n - CHUNK_STAGINGS; !code && i < n; i++)
-        code = add_late(t, i);
-    return code;
+    int code = t->chunks ? add_until(t, t->chunks->n_told) : 0;
+    if (!code && t->pairs)
+        code = trainer_pairs_end(t, &t->chunks->sums[t->setup.walk.graph->loss]);
+    return code ? code : trainer_embedded_end(t);
 }
 
 struct chunk_sum *trainer_chunk_sum(const struct zinf_trainer *t, uint32_t value)

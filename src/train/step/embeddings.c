@@ -8,6 +8,8 @@
  * samples as inputs (Gao et al., arXiv 2101.06983). Dropout depends on a sample's number, so it is
  * the same in both sweeps. Sums are in double and in one order, so results do not depend on
  * threads or ranks.
+ *
+ * Of a sequence in chunks each chunk tells the sum of its rows (embedded.c).
  */
 #include "train/trainer.h"
 
@@ -129,20 +131,30 @@ static const float *sum_of(const struct zinf_trainer *t, int64_t sample)
     const struct zinf_graph *g = t->setup.graph;
     const int64_t micro = sample / t->setup.batch;
     uint64_t n;
+    if (t->embedded)
+        return trainer_embedded_sum(t, sample);
     return trainer_losses_of(t, g->embeddings, micro, t->setup.batch, &n) +
            sample % t->setup.batch * g->values[g->embeddings].cols;
+}
+
+/* The number of rows in that sum. */
+static double rows_of(const struct zinf_trainer *t, int64_t sample)
+{
+    const int64_t seq = t->compute.seq, batch = t->setup.batch;
+    double n = 0;
+    if (t->embedded)
+        return (double)trainer_embedded_rows(t, sample);
+    const float *rows = input_of(t, ZINF_INPUT_POOLED, sample / batch) + sample % batch * seq;
+    for (int64_t i = 0; i < seq; i++)
+        n += (double)rows[i];
+    return n;
 }
 
 void trainer_read_embedding(const struct zinf_trainer *t, int64_t sample, float *out)
 {
     const int64_t cols = t->setup.graph->values[t->setup.graph->embeddings].cols;
-    const int64_t seq = t->compute.seq;
     const float *sum = sum_of(t, sample);
-    const float *rows =
-        input_of(t, ZINF_INPUT_POOLED, sample / t->setup.batch) + sample % t->setup.batch * seq;
-    double n = 0;
-    for (int64_t i = 0; i < seq; i++)
-        n += (double)rows[i];
+    const double n = rows_of(t, sample);
     for (int64_t k = 0; k < cols; k++)
         out[k] = (float)((double)sum[k] / (n > 0 ? n : 1));
 }
@@ -196,7 +208,8 @@ struct parts {
 static int gather(struct zinf_trainer *t, int64_t samples, bool shared, struct likeness *l,
                   struct parts *p)
 {
-    struct zinf_net *net = shared ? data_axis(&t->setup)->net : NULL;
+    /* ranks that share sequences have the same samples */
+    struct zinf_net *net = shared && !in_parts(&t->setup) ? data_axis(&t->setup)->net : NULL;
     int code = take_room(t, samples, l);
     if (code)
         return code;
@@ -233,21 +246,24 @@ static struct likeness likeness_of(const struct zinf_trainer *t, int64_t samples
 static void give_pulls(struct zinf_trainer *t, const struct likeness *l, const struct parts *p,
                        int64_t samples)
 {
-    const int64_t each = t->setup.batch, first = data_axis(&t->setup)->rank * samples;
+    const int64_t each = t->setup.batch;
+    const int64_t first = in_parts(&t->setup) ? 0 : data_axis(&t->setup)->rank * samples;
 #pragma omp parallel for num_threads(l->threads) schedule(static)
     for (int64_t i = 0; i < samples; i++) {
-        float *out = input_of(t, ZINF_INPUT_PULLS, i / each) + i % each * l->cols;
+        float *out = t->embedded ? trainer_embedded_pulls(t, i)
+                                 : input_of(t, ZINF_INPUT_PULLS, i / each) + i % each * l->cols;
+        float *loss = t->embedded ? trainer_embedded_loss(t, i)
+                                  : input_of(t, ZINF_INPUT_SAMPLE_LOSSES, i / each) + i % each;
         pull(l, first + i, out);
         turn(out, p->own + i * l->cols, p->lengths[i], l->cols);
-        input_of(t, ZINF_INPUT_SAMPLE_LOSSES, i / each)[i % each] =
-            i % l->together ? 0 : (float)l->losses[(first + i) / l->together];
+        *loss = i % l->together ? 0 : (float)l->losses[(first + i) / l->together];
     }
 }
 
 int trainer_pull(struct zinf_trainer *t)
 {
     const int64_t samples = setup_samples(&t->setup);
-    struct likeness l = likeness_of(t, samples * (int64_t)data_axis(&t->setup)->world);
+    struct likeness l = likeness_of(t, samples * (int64_t)setup_sharers(&t->setup));
     struct parts p;
     int code = l.together > 1
                    ? gather(t, samples, true, &l, &p)

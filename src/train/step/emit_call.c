@@ -127,7 +127,7 @@ void call_inputs(struct emitter *e, struct call *c)
 }
 
 /* begins: the stage begins to make its outputs. Backward needs only those that stayed on the
- * device. */
+ * device, and those that it reads. */
 void call_outputs(struct emitter *e, struct call *c, bool begins, bool backward)
 {
     for (uint32_t i = 0; i < c->stage->out.n; i++) {
@@ -137,7 +137,7 @@ void call_outputs(struct emitter *e, struct call *c, bool begins, bool backward)
         if (zinf_value_is_told(value->kind)) {
             uses_write(&c->uses, e->losses);
             at = emit_input_at(e, v, e->micro);
-        } else if (!backward || !e->walk->values[v].leaves) {
+        } else if (!backward || !e->walk->values[v].leaves || e->walk->values[v].returns) {
             uint32_t chooser = e->walk->values[v].chooser;
             if (begins && chooser != WALK_NONE)
                 emit_choice_makes(e, chooser, e->micro, &c->uses);

@@ -34,7 +34,7 @@ struct zinf_operand emit_input_at(const struct emitter *e, uint32_t value, int64
  * back through them. */
 bool call_reads(const struct emitter *e, const struct call *c, uint32_t value);
 /* Adds the stage's outputs as operands. begins: this call is the first to write them. Backward gets
- * only those that never leave the device. */
+ * only those that never leave the device, and those that it reads (walk_value.returns). */
 void call_outputs(struct emitter *e, struct call *c, bool begins, bool backward);
 /* emit_number identifies a stage and a micro-batch, emit_carried_number a stage and the
  * micro-batch's sample. emit_chunk: the micro-batch's chunk. */

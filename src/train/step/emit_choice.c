@@ -3,7 +3,8 @@
  * value. The host makes the lists, since it must know the number of rows before it can enqueue a
  * visit, and whether a unit is needed before it fetches it. The lists go to the device, which
  * gathers rows by them. Ranks with slices of a unit fetch it together or not at all, so a unit
- * counts as chosen if any of them has chosen it.
+ * counts as chosen if any of them has chosen it. Lists of chunks stay on the host, and a visit's
+ * rows of a chunk go to the device with the visit, so that it has memory for one chunk's.
  */
 #include "train/step/emit.h"
 
@@ -70,12 +71,16 @@ void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, struct r
     struct zinf_operand list = zinf_at(host_at(p, p->at.h_lists + offset));
     struct uses out = {0}, in = {0};
     uses_read(&out, e->weighed[number(e, stage, micro)]);
+    if (value.tenant)
+        uses_read(&out, zinf_operand_buffer(&value));
     uses_write(&out, e->choice);
     emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_choice)), value, bytes, &out);
     decide(e, stage, micro == micros.first, list);
     const struct zinf_home *swept = &p->homes[chooser->sweep.at[0]];
     if (p->chosen_backward && micro + 1 == micros.end && legs_meet(way_fetch(&p->travel, swept)))
         unite(e, stage);
+    if (p->setup->n_chunks > 1) /* each call brings its rows (run_stage.c) */
+        return;
     uses_read(&in, e->decided[e->walk->stages[stage].choice]);
     uses_write(&in, e->listed[number(e, stage, micro)]);
     emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(device_at(p, p->at.d_lists + offset)), list,

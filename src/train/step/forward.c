@@ -15,7 +15,7 @@ static int begin(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t
     if (!code)
         code = trainer_set_batch(t, batch, samples, NULL);
     if (!code)
-        trainer_chunk_batch(t, batch, samples, NULL);
+        trainer_chunk_batch(t, batch, samples, false, NULL);
     return code;
 }
 
@@ -23,16 +23,16 @@ static int begin(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t
 static int run_whole(struct zinf_trainer *t, const struct zinf_program *program,
                      const struct zinf_batch *batch, int64_t n_windows)
 {
-    if (n_windows < 1 || n_windows > t->setup.batch)
+    if (n_windows < 1 || n_windows > t->setup.windows)
         return zinf_fail(-EINVAL, "%lld windows at once: between 1 and %lld are possible",
-                         (long long)n_windows, (long long)t->setup.batch);
+                         (long long)n_windows, (long long)t->setup.windows);
     int code = begin(t, batch, n_windows);
     if (code)
         return code;
     struct zinf_compute whole = t->compute;
     t->compute.train = false;
     t->compute.objective = (struct zinf_objective){0}; /* the model itself is measured */
-    t->compute.batch = n_windows;
+    t->compute.batch = t->setup.n_chunks > 1 ? 1 : n_windows;
     code = trainer_run(t, program);
     t->compute = whole;
     return code;
@@ -54,6 +54,12 @@ static int share_losses(struct zinf_trainer *t, int64_t n_windows, double *sum)
     return zinf_net_broadcast(pipe->net, pipe->world - 1, losses, n * sizeof *losses);
 }
 
+/* Of a loss that is of each micro-batch by itself: in chunks each sample is one. */
+static double micros_of(const struct zinf_trainer *t, int64_t n_windows)
+{
+    return t->setup.n_chunks > 1 ? (double)n_windows : 1;
+}
+
 /* Adds the losses of ranks that share sequences: each has those of its rows, and one of them a
  * sequence's other losses. */
 static int add_parts(struct zinf_trainer *t, int64_t n_windows, uint64_t count, double *sum)
@@ -68,7 +74,8 @@ static int add_parts(struct zinf_trainer *t, int64_t n_windows, uint64_t count, 
     struct zinf_net *net = context_axis(&t->setup)->net;
     const int code =
         net ? zinf_net_add(net, (int64_t *)(void *)&sums, sizeof sums / sizeof(int64_t)) : 0;
-    *sum = exact_value(&sums.of_targets) + exact_value(&sums.others) * (double)count;
+    *sum = exact_value(&sums.of_targets) +
+           exact_value(&sums.others) * (double)count / micros_of(t, n_windows);
     return code;
 }
 
@@ -99,7 +106,7 @@ int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, in
         code = add_parts(t, n_windows, *count, sum);
     else
         *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
-               trainer_other_losses(t, n_windows) * (double)*count;
+               trainer_other_losses(t, n_windows) * (double)*count / micros_of(t, n_windows);
     if (code)
         return code;
     return is_piped(&t->setup) ? share_losses(t, n_windows, sum) : 0;

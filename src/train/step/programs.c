@@ -178,7 +178,7 @@ static void emit_forward_alone(struct emitter *e, uint32_t s, struct range micro
 
 static void emit_forward_whole(struct emitter *e)
 {
-    const struct range micros = {0, e->p->setup->own_chunks};
+    const struct range micros = {0, setup_window_micros(e->p->setup)};
     emit_inputs(e);
     for (uint32_t i = 0; !i || i < e->walk->graph->n_ranges; i++) {
         const struct zinf_range range = zinf_graph_range(e->walk->graph, i);

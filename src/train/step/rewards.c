@@ -59,9 +59,10 @@ static bool take_pairs(const struct zinf_trainer *t, int64_t samples, struct num
         return false;
     if (g->values[value].away)
         return true;
-    const float *rewards = trainer_losses_of(t, value, 0, samples, &count);
-    const int32_t *labels = labels_of(t);
-    for (uint64_t i = 0; i + 1 < count; i += 2)
+    const float *rewards = t->pairs ? trainer_pairs_rewards(t, &samples)
+                                    : trainer_losses_of(t, value, 0, samples, &count);
+    const int32_t *labels = t->pairs ? trainer_pairs_labels(t) : labels_of(t);
+    for (int64_t i = 0; i + 1 < samples; i += 2)
         take_pair(n, rewards + i, labels + i, preference->kind == ZINF_PREFERENCE_KTO);
     return true;
 }
@@ -113,6 +114,8 @@ int agree_rewards(struct zinf_trainer *t)
     struct numbers n;
     if (!take_pairs(t, setup_samples(&t->setup), &n))
         return 0;
+    if (t->pairs && !trainer_pairs_count(t))
+        n = (struct numbers){.n = 0};
     int code = add_over(data_axis(&t->setup), &n);
     if (!code) /* only the last stage has rewards */
         code = add_over(pipe_axis(&t->setup), &n);

@@ -120,16 +120,31 @@ static char *reference_kept_at(const struct plan *p, uint32_t s, int64_t micro)
     return device_at(p, p->at.d_reference_kept + n * info->kept_before + copy * info->kept);
 }
 
-/* Sets the rows that chose the visit. */
-static void find_chosen(const struct plan *p, const struct zinf_op *op, struct zinf_frame *f)
+/* Of a chunk: a GPU gets the visit's rows in the queue of its computations. */
+static int bring_chosen(const struct zinf_trainer *t, const int32_t *rows, struct zinf_frame *f)
 {
-    uint64_t offset = list_offset(p, (uint32_t)op->stage, op->micro);
+    void *there = device_at(&t->plan, t->plan.at.d_lists);
+    f->chosen = device_is_far(&t->setup) ? there : rows;
+    return f->n_chosen && f->chosen == there
+               ? t->setup.device->ops->copy_to_device(f->queue, there, rows,
+                                                      (uint64_t)f->n_chosen * sizeof *rows)
+               : 0;
+}
+
+/* Sets the rows that chose the visit. */
+static int find_chosen(const struct zinf_trainer *t, const struct zinf_op *op, struct zinf_frame *f)
+{
+    const struct plan *p = &t->plan;
+    const uint64_t offset = list_offset(p, (uint32_t)op->stage, op->micro);
     const int32_t *list = (const int32_t *)(const void *)host_at(p, p->at.h_lists + offset);
-    const int32_t *there = (const int32_t *)(const void *)device_at(p, p->at.d_lists + offset);
     if (!f->stage->choice.n)
-        return;
-    f->chosen = there + f->n_visits + 1 + list[f->visit];
+        return 0;
+    const int64_t first = f->n_visits + 1 + list[f->visit];
     f->n_chosen = list[f->visit + 1] - list[f->visit];
+    if (t->setup.n_chunks > 1)
+        return bring_chosen(t, list + first, f);
+    f->chosen = (const int32_t *)(const void *)device_at(p, p->at.d_lists + offset) + first;
+    return 0;
 }
 
 /* Sets the caches; what the stage caches is its last operand. */
@@ -359,10 +374,11 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
                                    : kept_at(p, op)},
         .scratch = {.base = device_at(p, p->at.d_scratch)},
     };
-    find_chosen(p, op, &f);
     find_caches(&w->stages[op->stage], op, &f);
     find_carried(p, op, back, &f);
-    int code = trainer_chunk_reads(t, op);
+    int code = find_chosen(t, op, &f);
+    if (!code)
+        code = trainer_chunk_reads(t, op);
     if (!code && back && op->flags & OP_RECOMPUTES)
         code = recompute(&f, a->nothing);
     if (!code)

@@ -30,7 +30,7 @@ static int begin_step(struct zinf_trainer *t, const struct zinf_batch *batch, do
         code = trainer_set_batch(t, batch, samples, weights);
     if (code)
         return code;
-    trainer_chunk_batch(t, batch, samples, weights);
+    trainer_chunk_batch(t, batch, samples, true, weights);
     uint64_t count;
     code = trainer_count_targets(t, batch, samples, &count);
     if (!code)

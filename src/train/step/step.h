@@ -16,6 +16,9 @@
 
 struct zinf_trainer;
 struct chunk_rows;
+struct chunk_pairs;
+struct embedded;
+struct chunk_sum;
 
 /* ---- programs of a plan ---- */
 
@@ -116,7 +119,7 @@ void trainer_number_pieces(struct piece_place *at, const int32_t *segments, int6
 int trainer_take_chunks(struct zinf_trainer *t);
 void trainer_release_chunks(struct zinf_trainer *t);
 void trainer_chunk_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
-                         const float *class_weights);
+                         bool of_step, const float *class_weights);
 /* Before a program of stages, and after it: its losses are added up then. */
 void trainer_chunk_begin(struct zinf_trainer *t);
 int trainer_chunk_end(struct zinf_trainer *t);
@@ -124,6 +127,31 @@ int trainer_chunk_end(struct zinf_trainer *t);
  * the device, and takes the losses that it has made. Without chunks they do nothing. */
 int trainer_chunk_reads(struct zinf_trainer *t, const struct zinf_op *op);
 int trainer_chunk_tells(struct zinf_trainer *t, const struct zinf_op *op);
+/* pairs.c: losses of pairs of samples that come in chunks. A forward pass tells each token's loss,
+ * or each sample's score, chunk by chunk; once both samples of all pairs of a micro-batch are
+ * complete, their loss is made on the host, and backward gets the gradient of each token's loss
+ * from there: so the arithmetic is the same on all devices. Taken once; NULL (t->pairs) without
+ * chunks or pairs. */
+int trainer_take_pairs(struct zinf_trainer *t);
+void trainer_release_pairs(struct zinf_trainer *t);
+/* The batch of the next programs, borrowed: a step's, or windows to evaluate. class_rows [samples]:
+ * of scores. */
+void trainer_pairs_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
+                         bool of_step, const int64_t *class_rows);
+/* Before a program; and when it has ended: the losses are added to *sum, on one
+ * of the ranks that share sequences. Both where t->pairs is not NULL. */
+void trainer_pairs_begin(struct zinf_trainer *t);
+int trainer_pairs_end(struct zinf_trainer *t, struct chunk_sum *sum);
+/* Whether they make the value, or are told it. */
+bool trainer_pairs_have(const struct zinf_trainer *t, uint32_t value);
+/* Takes what a micro-batch has told of a value; pulls writes the gradients of its losses. */
+int trainer_pairs_tell(struct zinf_trainer *t, uint32_t value, int64_t micro, const float *told);
+int trainer_pairs_pull(struct zinf_trainer *t, int64_t micro, float *pulls);
+/* Whether this rank counts the losses and rewards that it has made: others have the same. */
+bool trainer_pairs_count(const struct zinf_trainer *t);
+/* Of the last program, with their labels; *n: of all samples that are compared. */
+const float *trainer_pairs_rewards(const struct zinf_trainer *t, int64_t *n);
+const int32_t *trainer_pairs_labels(const struct zinf_trainer *t);
 /* Of a loss that the last program has made, where losses are added up as they come
  * (plan_keeps_losses): its sum in the order of rows, and without rounding. */
 struct chunk_sum {
@@ -161,6 +189,25 @@ void rewards_to_means(struct zinf_rewards *sums);
 /* The sum of the auxiliary losses: all but the graph's own, for instance those that balance
  * experts. */
 double trainer_other_losses(const struct zinf_trainer *t, int64_t samples);
+/* embedded.c: of samples in chunks. NULL (t->embedded) without chunks or embeddings. Each chunk
+ * tells the sum of its rows, and reads which of them count, the sample's gradient and, the first
+ * one, its loss. begin: before a program; end: after it. */
+int trainer_take_embedded(struct zinf_trainer *t);
+void trainer_release_embedded(struct zinf_trainer *t);
+void trainer_embedded_batch(struct zinf_trainer *t, const struct zinf_batch *batch,
+                            int64_t samples);
+void trainer_embedded_begin(struct zinf_trainer *t);
+int trainer_embedded_end(struct zinf_trainer *t);
+bool trainer_embedded_have(const struct zinf_trainer *t, uint32_t value);
+void trainer_embedded_tell(struct zinf_trainer *t, int64_t micro, const float *told);
+bool trainer_embedded_read(const struct zinf_trainer *t, enum zinf_input input, int64_t micro,
+                           float *to);
+/* Of a sample: the sum of its rows in the last program, [hidden], and their number; where its
+ * gradient, [hidden], and its loss are put. */
+const float *trainer_embedded_sum(const struct zinf_trainer *t, int64_t sample);
+int64_t trainer_embedded_rows(const struct zinf_trainer *t, int64_t sample);
+float *trainer_embedded_pulls(const struct zinf_trainer *t, int64_t sample);
+float *trainer_embedded_loss(const struct zinf_trainer *t, int64_t sample);
 /* embeddings.c: how many samples one row of the data has. */
 int64_t trainer_together(const struct zinf_trainer *t);
 /* Copies the embedding, [hidden], that a forward sweep has made of a sample of the batch. */

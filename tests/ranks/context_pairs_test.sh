@@ -1,0 +1,113 @@
+#!/bin/sh
+# Pairs of answers, and embeddings, whose sequences are in chunks or parts: close to whole sequences,
+# and the bits of one rank whoever has which parts, with the reference that is measured before the
+# first step; and what cannot be is refused with the way out.
+. "$SRCDIR/tests/support/command.sh"
+. "$SRCDIR/tests/support/ranks.sh"
+cd "$work" || exit 99
+
+check "a model" run 0 "$zinf" init --arch llama --size 7b --layers 2 --hidden 32 --heads 4 --vocab 257 \
+    --context 128 --output model
+awk 'BEGIN {
+    for (i = 0; i < 24; i++) {
+        good = i % 2 ? "red as it is" : "pink"; bad = i % 3 ? "blue" : "green and grey"
+        printf "{\"prompt\": \"%d of them is \", \"chosen\": \"%s\", \"rejected\": \"%s\"}\n", i, good, bad
+    }
+}' >pairs.jsonl
+awk 'BEGIN {
+    for (i = 0; i < 24; i++)
+        printf "{\"prompt\": \"%d of them is \", \"completion\": \"%s\", \"label\": %s}\n", int(i / 2),
+            i % 2 ? "blue" : "red as it is", i % 2 ? "false" : "true"
+}' >singles.jsonl
+
+config() { # file, keys of "zinf"
+    cat >"$1" <<END
+{"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "gradient_clipping": 0.5,
+ "zero_optimization": {"stage": 3},
+ "zinf": {"threads": 1, "gradient_sum": "tree", "pad_to": "max"$2}}
+END
+}
+config whole.json ''
+config parts.json ', "context_parts": 4'
+config chunks.json ', "sequence_chunk": 20'
+config noisy.json ', "context_parts": 4, "dropout": 0.1, "activation_device": "cpu"'
+
+train() { # output, configuration, options...
+    output=$1 with=$2
+    shift 2
+    "$zinf" train --model model --task preference --config $with --seq-len 48 --micro-batch 2 --batch 4 \
+        --device host --seed 3 --steps 3 --progress none --no-final-checkpoint --output "$output" "$@"
+}
+told() { # output: losses, norms and rewards of all steps, and what was evaluated
+    losses "$1"
+    grep -o '"rewards/[a-z]*": [^,}]*\|"eval_[a-z/]*": [^,}]*\|"kl": [^,}]*' "$1/log.jsonl" |
+        grep -v 'runtime\|per_second'
+}
+same() { # two outputs
+    told "$1" >one.told && told "$2" | cmp - one.told && [ "$(wc -l <one.told)" -gt 9 ] || return
+    for file in model.safetensors adapter_model.safetensors; do
+        [ ! -e "$1/model/$file" ] || cmp "$1/model/$file" "$2/model/$file" || return
+    done
+}
+
+for loss in dpo ipo orpo simpo kto lora; do
+    kind=$loss adapter='' rows=pairs.jsonl
+    [ $loss != lora ] || kind=dpo adapter='--lora-rank 2'
+    [ $loss != kto ] || rows=singles.jsonl
+    set -- --preference $kind --data $rows --eval-data $rows --eval-every 3 $adapter
+    check "$loss in one piece" run 0 train $loss.whole whole.json "$@"
+    check "in chunks" run 0 train $loss.chunks chunks.json "$@"
+    check "is close to it" close_to $loss.chunks $loss.whole
+    check "in parts" run 0 train $loss.parts parts.json "$@"
+    check "is close to it" close_to $loss.parts $loss.whole
+    check "with dropout" run 0 train $loss.1 noisy.json "$@"
+    for seats in 2 4; do
+        check "by $seats seats" run 0 train $loss.$seats noisy.json "$@" --seats $seats \
+            --context-parallel $seats
+        check "has the bits of one" same $loss.1 $loss.$seats
+    done
+    check "by two groups of two seats" run 0 train $loss.g noisy.json "$@" --seats 4 --context-parallel 2
+    check "has the bits of one" same $loss.1 $loss.g
+done
+
+check "two of them" run 0 train seats.2 chunks.json --preference orpo --data pairs.jsonl --seats 2 \
+    --micro-batch 1 --batch 4
+check "two at a time by one" run 0 train seats.1 chunks.json --preference orpo --data pairs.jsonl \
+    --micro-batch 1 --batch 4
+check "have the bits of one" same_result seats.1 seats.2
+
+# ---- embeddings, which a step compares with each other ----
+
+awk 'BEGIN {
+    for (i = 0; i < 24; i++)
+        printf "{\"anchor\": \"%d is what there is of it\", \"positive\": \"there are %d\"}\n", i, i
+}' >rows.jsonl
+embeds() { # output, configuration, options...
+    output=$1 with=$2
+    shift 2
+    "$zinf" train --model model --task embedding --config $with --data rows.jsonl --seq-len 48 \
+        --micro-batch 2 --batch 4 --device host --seed 3 --steps 3 --progress none \
+        --no-final-checkpoint --eval-data rows.jsonl --eval-every 3 --output "$output" "$@"
+}
+for pooling in mean last; do
+    check "embeddings by the $pooling in one piece" run 0 embeds $pooling.whole whole.json --pooling $pooling
+    check "in chunks" run 0 embeds $pooling.chunks chunks.json --pooling $pooling
+    check "are close to it" close_to $pooling.chunks $pooling.whole
+    check "in parts" run 0 embeds $pooling.parts parts.json --pooling $pooling
+    check "are close to it" close_to $pooling.parts $pooling.whole
+    check "with dropout" run 0 embeds $pooling.1 noisy.json --pooling $pooling
+    for seats in 2 4; do
+        check "by $seats seats" run 0 embeds $pooling.$seats noisy.json --pooling $pooling \
+            --seats $seats --context-parallel $seats
+        check "have the bits of one" same $pooling.1 $pooling.$seats
+    done
+done
+
+# ---- what cannot be ----
+
+check "groups of seats" fails embeds none parts.json --seats 4 --context-parallel 2
+check "are refused for embeddings" complains "losses of embeddings by several groups" "zinf.context_parts"
+check "a pipeline" fails train none chunks.json --preference orpo --data pairs.jsonl --seats 2 \
+    --pipeline-parallel 2
+check "is refused" complains "losses of pairs over ranks of a pipeline" "zinf.sequence_chunk"
+finish
