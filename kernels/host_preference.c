@@ -6,14 +6,15 @@
 
 #include <math.h>
 
-/* Of one sequence of a pair. */
+/* One sequence of a pair. */
 struct side {
-    const int32_t *targets; /* NULL: a score, which counts */
-    int64_t first;          /* tokens before it do not count, whatever their targets */
-    double gain;  /* sum of log p, less the reference's; where the kind asks for it, the mean */
-    double count; /* of the tokens that count */
-    double slope; /* of the loss by gain, and then of each token's loss by sign */
-    double all, every; /* of ORPO: the sum of -log p over all targets, and the slope by each */
+    const int32_t *targets; /* NULL: the sequence has a score in place of tokens */
+    int64_t first;          /* the first token that counts */
+    double gain;            /* sum of log p minus the reference's; for some kinds their mean */
+    double count;           /* number of tokens that count */
+    double slope;           /* of the loss by gain */
+    /* ORPO: the sum of -log p over all targets, and the loss's slope by each of these. */
+    double all, every;
 };
 
 static bool is_mean(const struct zinf_preference *a)
@@ -22,7 +23,7 @@ static bool is_mean(const struct zinf_preference *a)
            a->kind != ZINF_PREFERENCE_KTO;
 }
 
-/* side: 0 or 1 of the pair. */
+/* side: 0 for the first sequence of the pair, 1 for the second. */
 static void sum_side(struct side *s, const struct zinf_preference *a, int64_t pair, int side)
 {
     const int64_t first = (2 * pair + side) * a->seq;
@@ -55,7 +56,8 @@ static double soft(double x, double *slope)
     return (x < 0 ? -x : 0.0) + log1p(exp(-fabs(x)));
 }
 
-/* Of beta times the difference of gains, less the margin. */
+/* The loss of x, which is beta times the difference of the gains minus the margin, with label
+ * smoothing. */
 static double smoothed(const struct zinf_preference *a, double x, double *slope)
 {
     const double e = (double)a->smoothing;
@@ -64,13 +66,13 @@ static double smoothed(const struct zinf_preference *a, double x, double *slope)
     return loss;
 }
 
-/* 1 - exp(a): what a probability leaves; never 0. */
+/* 1 - exp(a), the probability of everything else; at least 1e-7. */
 static double rest_of(double a)
 {
     return fmax(-expm1(a), 1e-7);
 }
 
-/* Of scores. */
+/* The loss of a pair's scores. */
 static double reward_loss(const struct zinf_preference *a, int64_t pair, struct side *c,
                           struct side *r)
 {
@@ -82,7 +84,7 @@ static double reward_loss(const struct zinf_preference *a, int64_t pair, struct 
     return loss + center * sum * sum;
 }
 
-/* Of one sequence, c; r has z in the place of its gain, and no slope. */
+/* KTO's loss of sequence c. r->gain is z, and r gets no slope. */
 static double single_loss(const struct zinf_preference *a, int64_t pair, struct side *c,
                           struct side *r)
 {
@@ -95,7 +97,8 @@ static double single_loss(const struct zinf_preference *a, int64_t pair, struct 
     return weight * lost;
 }
 
-/* The pair's loss; slopes by gain into both. common: what all pairs have in common. */
+/* Returns the pair's loss and sets the slopes of both sides. common: z for KTO, share_of_target()
+ * for ORPO. */
 static double pair_loss(const struct zinf_preference *a, int64_t pair, double common,
                         struct side *c, struct side *r)
 {
@@ -127,7 +130,7 @@ static double pair_loss(const struct zinf_preference *a, int64_t pair, double co
 
 static void spread(const struct zinf_preference *a, const struct side *s, int64_t first)
 {
-    const double sign = s->targets ? -1 : 1; /* a loss is -log p, a score is itself */
+    const double sign = s->targets ? -1 : 1; /* a token's loss is -log p */
     const double count = is_mean(a) && s->count > 0 ? s->count : 1;
     const float every = (float)((double)a->scale * s->every);
     const float slope = (float)((double)a->scale * (sign * s->slope / count + s->every));
@@ -137,8 +140,8 @@ static void spread(const struct zinf_preference *a, const struct side *s, int64_
                                                                  : slope;
 }
 
-/* How far the model is from the reference, by answers to other prompts: an estimate of their KL
- * divergence. */
+/* KTO's z: an estimate of the KL divergence between the model and the reference, from answers to
+ * other prompts. */
 static double divergence(const struct zinf_preference *a)
 {
     double sum = 0, n = 0;
@@ -153,7 +156,7 @@ static double divergence(const struct zinf_preference *a)
     return n > 0 && sum > 0 ? sum / n : 0;
 }
 
-/* Of ORPO: pairs a target of theirs, so that the mean over pairs is one over targets. */
+/* ORPO: pairs divided by targets, so that the mean over pairs becomes one over targets. */
 static double share_of_target(const struct zinf_preference *a)
 {
     double pairs = 0, targets = 0;
@@ -167,7 +170,7 @@ static double share_of_target(const struct zinf_preference *a)
     return targets > 0 ? pairs / targets : 0;
 }
 
-/* common: z of KTO, a target's share of ORPO. */
+/* common: as for pair_loss. */
 static void do_pair(const struct zinf_preference *a, int64_t pair, double common)
 {
     const int64_t first = 2 * pair * a->seq;
