@@ -134,7 +134,7 @@ static int add_keys(struct zinf_graph *graph, uint32_t unit, const struct decode
                                        .decay = cols != 0,
                                        .init = s->first->init,
                                        .init_std = s->first->std,
-                                       .joins = cols && s->first->order == DECODER_ROWS,
+                                       .joins = cols && shards_keep_order(s),
                                        .dealt = true};
     const int number = (int)zinf_graph_add_tensor(graph, unit, &tensor);
     for (uint64_t head = 0; head < (uint64_t)d->mixer.key_heads; head++)

@@ -112,6 +112,11 @@ uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, co
     return before;
 }
 
+bool decoder_keeps_order(enum decoder_order order)
+{
+    return order == DECODER_ROWS || order == DECODER_COLUMNS;
+}
+
 void decoder_add_piece(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensor *t,
                        const struct decoder_tensors *tensors, struct zinf_row_map rows)
 {
@@ -124,6 +129,7 @@ void decoder_add_piece(struct zinf_graph *graph, uint32_t unit, const struct dec
         .shape = {by_column ? cols : t->rows, by_column ? t->rows : cols},
         .inner = t->order == DECODER_DEEP ? cols : 0,
         .transposed = by_column,
+        .in_order = decoder_keeps_order(t->order),
         .n_slabs = tensors->n_slabs,
         .slab = tensors->slab,
         .rows = rows,
