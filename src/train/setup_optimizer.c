@@ -91,20 +91,43 @@ int setup_kept_part(const struct setup *s)
     return keeps ? setup_n_moments(s) + 1 : 0;
 }
 
-void setup_optimizers_text(const struct setup *s, char text[64])
+static uint32_t find_own(const struct zinf_unit *own, const char *name)
+{
+    for (uint32_t i = 0; i < own->n_tensors; i++)
+        for (uint32_t k = 0; k < own->tensors[i].n_pieces; k++)
+            if (!strcmp(own->tensors[i].pieces[k].name, name))
+                return i;
+    return 0;
+}
+
+const struct optimizer *setup_optimizer_of_whole(const struct setup *s, uint32_t unit,
+                                                 uint32_t tensor, const char *name)
+{
+    const bool shared = tensor_axis(s)->world > 1;
+    return setup_optimizer_of(s, unit, shared ? find_own(&s->stages->units[unit], name) : tensor);
+}
+
+/* A number of all tensors' names and optimizers, which is the same whoever has parts of them. */
+static uint64_t sum_optimizers(const struct setup *s)
 {
     uint64_t sum = 0;
+    for (uint32_t u = 0; u < s->n_units; u++) /* of all ranks' stages */
+        for (uint32_t i = 0; unit_trains_anywhere(s, u) && i < s->whole->units[u].n_tensors; i++) {
+            const struct zinf_tensor *t = &s->whole->units[u].tensors[i];
+            const char *name = t->n_pieces ? t->pieces[0].name : "";
+            const struct optimizer *of = setup_optimizer_of_whole(s, u, i, name);
+            sum = XXH3_64bits_withSeed(name, strlen(name), sum + (uint64_t)(of - s->optimizers));
+        }
+    return sum;
+}
+
+void setup_optimizers_text(const struct setup *s, char text[64])
+{
     int at = snprintf(text, 64, "%s", s->optimizers[0].rule->type);
     for (uint32_t i = 1; i < s->n_optimizers; i++)
         at += snprintf(text + at, 64 - (size_t)at, "+%s", s->optimizers[i].rule->type);
-    for (uint32_t u = 0; s->n_optimizers > 1 && u < s->n_units; u++) /* of all ranks' stages */
-        for (uint32_t i = 0; unit_trains_anywhere(s, u) && i < s->stages->units[u].n_tensors; i++) {
-            const struct zinf_tensor *t = &s->stages->units[u].tensors[i];
-            const char *name = t->n_pieces ? t->pieces[0].name : "";
-            sum = XXH3_64bits_withSeed(name, strlen(name), sum + s->rates[u][i].optimizer);
-        }
     if (s->n_optimizers > 1)
-        snprintf(text + at, 64 - (size_t)at, ".%016llx", (unsigned long long)sum);
+        snprintf(text + at, 64 - (size_t)at, ".%016llx", (unsigned long long)sum_optimizers(s));
 }
 
 /* What only ranks that have whole units can do, and what keeps the moments of these. */
