@@ -175,7 +175,7 @@ static bool request_judge(struct zinf_aio_queue *queue, struct zinf_aio_request 
 static void block_end(struct zinf_aio_queue *queue, struct zinf_aio_block *block)
 {
     struct zinf_aio_request *request = block->request;
-    zinf_pulse_beat(); /* its result is looked at where requests are submitted */
+    zinf_pulse_beat(); /* its result counts where requests are submitted */
     block->busy = false;
     block->next = queue->free_blocks;
     queue->free_blocks = block;
@@ -237,7 +237,7 @@ static void moved_some(struct zinf_aio_queue *queue, struct zinf_aio_block *bloc
         block_end(queue, block);
         return;
     }
-    /* The rest must begin aligned, so a partial page is moved again. */
+    /* The rest must begin on a page, so a page that was moved in part is moved again. */
     if (moved < block->bytes)
         moved -= moved % ZINF_AIO_ALIGN;
     move_on(block, moved);

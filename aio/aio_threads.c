@@ -51,9 +51,9 @@ static void push_finished(struct threads_engine *threads, struct zinf_aio_block 
     sem_post(&threads->finished_count);
 }
 
-/* The semaphore has been passed: at least one block is there for this worker. Index head is put
- * into its slot again only when more than capacity blocks are out, that is never before head has
- * moved on; so a slot that was read too late fails the exchange. */
+/* Takes a block from the ring. The semaphore has been passed, so there is at least one. The slot of
+ * index head is reused only when more than capacity blocks are under way, and so not before head
+ * has moved on. A worker that has read the slot too late therefore fails to exchange head. */
 static struct zinf_aio_block *claim(struct threads_engine *threads)
 {
     struct zinf_aio_block *block;
@@ -125,7 +125,7 @@ static int threads_create(struct zinf_aio_backend **out,
     if (!threads)
         return zinf_fail(-ENOMEM, "no memory for %u I/O threads", n);
     threads->base.ops = &zinf_aio_threads_ops;
-    /* Room for the NULLs of destroy is there because nothing is in flight by then. */
+    /* destroy finds room for its NULLs, because nothing is in flight then. */
     threads->capacity = options->queue_depth > n ? options->queue_depth : n;
     threads->ring = calloc(threads->capacity, sizeof *threads->ring);
     sem_init(&threads->ready, 0, 0);
@@ -194,7 +194,7 @@ static int threads_collect(struct zinf_aio_backend *engine, uint64_t timeout_ns,
         if (!counted)
             deadline = 0;
     }
-    /* Blocks taken without waiting were counted too, or will be in a moment. */
+    /* The semaphore also counts blocks that were taken without waiting. */
     for (struct zinf_aio_block *block = *done; block; block = block->next) {
         if (!counted)
             sem_trywait(&threads->finished_count);

@@ -39,8 +39,8 @@ struct uring_engine {
 
 /* ---- ring ---- */
 
-/* Older kernels count a ring as locked memory, and give that of a closed ring back a little later:
- * so this tries again for a while. */
+/* Older kernels count a ring as locked memory and return that of a closed ring a little later, so
+ * this tries again for a while. */
 static int init_ring_with(struct io_uring *ring, uint32_t entries, unsigned flags)
 {
     int code = -ENOMEM;
@@ -249,8 +249,8 @@ static int find_slab(const struct uring_engine *uring, const struct zinf_aio_blo
     return inside ? (int)slab->slot : -1;
 }
 
-/* The slot of a lasting file, registered when first seen, or -1. Other files are not registered:
- * the ring would hold them open after their owner closed them. */
+/* The slot of a lasting file, which is registered when it is first seen, or -1. Other files are not
+ * registered, because the ring would keep them open after their owner has closed them. */
 static int find_file(struct uring_engine *uring, const struct zinf_aio_file *file)
 {
     if (!uring->has_files || !file->lasting)
@@ -296,7 +296,7 @@ static void uring_stage(struct zinf_aio_backend *engine, struct zinf_aio_block *
     io_uring_sqe_set_data(sqe, block);
 }
 
-/* Whether io_uring_enter can be called again after it: the entries are still in the ring. */
+/* Whether io_uring_enter can be called again: the entries are still in the ring. */
 static bool passing(int code)
 {
     return code == -EAGAIN || code == -EBUSY || code == -EINTR || code == -ETIME;
@@ -339,7 +339,7 @@ static struct zinf_aio_block *take_completions(struct io_uring *ring)
     {
         struct zinf_aio_block *block = io_uring_cqe_get_data(cqe);
         n++;
-        if (!block) /* a timeout, which liburing adds on older kernels */
+        if (!block) /* a timeout, which liburing submits on older kernels */
             continue;
         block->result = cqe->res;
         block->next = done;
@@ -358,7 +358,7 @@ static int enter(struct uring_engine *uring, uint64_t timeout_ns)
                                          .tv_nsec = (long long)(timeout_ns % 1000000000u)};
         return io_uring_submit_and_wait_timeout(ring, &cqe, 1, &time, NULL);
     }
-    /* The flag says that completions wait for this thread to enter. */
+    /* The flags say that completions wait until this thread enters the kernel. */
     unsigned flags = IO_URING_READ_ONCE(*ring->sq.kflags);
     if (io_uring_sq_ready(ring) || (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)))
         return io_uring_submit_and_get_events(ring);

@@ -1,8 +1,9 @@
 /*
- * drive_bench: jobs that keep a queue full. Everything is made before the clock starts; in the
- * loop a block that comes back is counted and its memory goes out again at once, so that what is
- * measured is the queue and the drive. Memory holds random numbers, which no controller can
- * compress, and each block is stamped, so that no two written are alike.
+ * drive_bench: jobs that keep a queue full. All memory and files are made before the clock starts.
+ * In the loop a block that comes back is counted, and its memory is submitted again at once, so
+ * that the queue and the drive are measured and nothing else. Memory has random numbers, which no
+ * controller can compress, and every block is stamped, so that no two blocks that are written are
+ * alike.
  */
 #include "build-config.h"
 
@@ -63,9 +64,9 @@ struct job {
     struct zinf_aio_queue *queue;
     struct zinf_aio_request *requests; /* [queue_depth] */
     char *memory;                      /* [queue_depth][block_bytes] */
-    uint64_t first_block, n_blocks;    /* its part of the range */
+    uint64_t first_block, n_blocks;    /* its part of the file */
     uint64_t begin_ns;
-    uint64_t issued[2]; /* blocks, by operation */
+    uint64_t issued[2]; /* blocks, for each operation */
     uint64_t bytes[2], max_ns;
     uint64_t *counts; /* [BUCKETS] */
     pthread_t thread;
@@ -74,8 +75,8 @@ struct job {
     char message[1024];
 };
 
-/* The block that operation number n of a direction moves. Mixed jobs halve their part: what they
- * read is what no write of theirs is changing. */
+/* The block that operation number n of a direction moves. Jobs that read and write halve their
+ * part, so that they do not read what they write at the same time. */
 static uint64_t block_at(const struct job *job, enum zinf_aio_op op, uint64_t n)
 {
     uint64_t first = job->first_block, count = job->n_blocks;
@@ -139,7 +140,8 @@ static void count(struct job *job, const struct zinf_aio_request *request)
     job->max_ns = ns > job->max_ns ? ns : job->max_ns;
 }
 
-/* Once all that was submitted is back the job is at its end; a failure only stops new blocks. */
+/* The job ends when all blocks that it has submitted are back. After a failure it submits no
+ * more. */
 static void *run_job(void *arg)
 {
     struct job *job = arg;
@@ -169,7 +171,7 @@ static void *run_job(void *arg)
 /* ---- all jobs ---- */
 
 struct bench {
-    struct zinf_aio_bench_options options; /* without zeros */
+    struct zinf_aio_bench_options options; /* with defaults in place of zeros */
     struct zinf_arena memory;
     struct job *jobs;
 };
@@ -208,7 +210,7 @@ static int make_job(struct bench *bench, struct job *job, uint64_t n_blocks)
     return code;
 }
 
-/* Philox blocks are as good as any; also faults the memory in before it is registered. */
+/* Fills memory with random numbers, and so has its pages before it is registered. */
 static void fill_memory(struct zinf_arena *memory)
 {
     for (uint64_t i = 0; i < memory->bytes / 16; i++) {
@@ -332,7 +334,7 @@ static double thread_cpu_now(void)
 
 double zinf_aio_bench_sums(const void *memory, uint64_t bytes)
 {
-    volatile uint32_t used = 0; /* or the sums would not be made */
+    volatile uint32_t used = 0; /* keeps the compiler from leaving the sums out */
     double begin = thread_cpu_now();
     for (uint64_t at = 0; at + ZINF_AIO_ALIGN <= bytes; at += ZINF_AIO_ALIGN)
         used = used ^ zinf_page_sum((const char *)memory + at);
@@ -351,7 +353,7 @@ static int measure_mixes(struct zinf_store *store, uint64_t bytes,
     double *const out[] = {[ZINF_AIO_BENCH_READ] = &rates->read,
                            [ZINF_AIO_BENCH_WRITE] = &rates->write,
                            [ZINF_AIO_BENCH_MIXED] = &rates->mixed};
-    /* Data first: see zinf_aio_bench_options. */
+    /* Data must be written before they are read: see zinf_aio_bench_options. */
     static const enum zinf_aio_bench_mix order[] = {ZINF_AIO_BENCH_WRITE, ZINF_AIO_BENCH_READ,
                                                     ZINF_AIO_BENCH_MIXED};
     for (int i = 0; i < 3; i++) {

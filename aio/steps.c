@@ -14,13 +14,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define CHECK_BYTES (4u << 20) /* of one request that reads pages to compare them */
+#define CHECK_BYTES (4u << 20) /* bytes of a request that reads pages to compare them */
 #define CHECKS 8               /* such requests in flight */
 
 /* ---- the calls of the commit ---- */
 
-/* Nothing of an earlier process is still being written: the store's files were locked when it was
- * allocated. */
+/* Nothing of an earlier process is being written any more: the store's files were locked when it
+ * was allocated. */
 static int fence(void *arg)
 {
     const struct zinf_steps *s = arg;
@@ -36,7 +36,7 @@ static int area_read(void *arg, uint64_t offset, void *memory, uint64_t bytes)
             continue;
         if (n < 0)
             return zinf_fail(-errno, "cannot read %s: %s", s->area->path, strerror(errno));
-        if (!n) /* what lies beyond the end was never written */
+        if (!n) /* what is behind the file's end was never written */
             memset((char *)memory + done, 0, bytes - done);
         done = n ? done + (uint64_t)n : bytes;
     }
@@ -70,7 +70,7 @@ static int flush(void *arg)
 #define CHECK_BYTES (4u << 20) /* of one request that reads pages to compare them */
 #define CHECKS 8               /* such requests in flight */
 
-/* A walk over a bank, extent by extent; extent and offset: of the range that is read next. */
+/* Reads a bank extent by extent. extent, offset: where the next request begins. */
 struct scan {
     struct zinf_store *store;
     struct zinf_aio_queue *queue;
@@ -164,7 +164,7 @@ static int make_area(struct zinf_steps *s, const struct zinf_commit_options *opt
         code = zinf_commit_create(&s->commit, options);
     if (!code)
         code = zinf_folder_sync(s->store->paths[0].folder.path);
-    /* From here on the commit area says whether there are steps: without it they are lost. */
+    /* From here on a store without its commit area has lost its steps. */
     return code ? code : zinf_store_mark_kept(s->store);
 }
 
@@ -177,12 +177,12 @@ static int recover(struct zinf_steps *s, const struct zinf_commit_options *optio
                       s->area->path, zinf_aio_file_bytes(s->area), zinf_commit_area_bytes(options));
     if (!code)
         code = zinf_commit_recover(&s->commit, options);
-    if (code == -ENOENT && s->area) { /* the process before died before its first step */
+    if (code == -ENOENT && s->area) { /* the earlier process ended before its first step */
         code = zinf_store_zero(s->store);
         return code ? code : zinf_commit_create(&s->commit, options);
     }
     s->recovered = !code;
-    /* Several ranks may have steps: the message names the folder, and so the rank. */
+    /* Several ranks may have steps, so the message names the folder, which tells the rank. */
     const char *folder = s->store->paths[0].folder.path;
     if (code && !strstr(zinf_error(), folder))
         zinf_fail_in(code, "%s", folder);
@@ -195,7 +195,8 @@ struct zinf_commit_options steps_commit_options(struct zinf_steps *s)
     struct zinf_commit_options options = {
         .io = {fence, area_read, area_write, flush, check, s},
         .n_pieces = store->bank_bytes / ZINF_AIO_ALIGN,
-        /* The atomics as plain numbers: no transfer changes them during a commit or a recovery. */
+        /* Checksums are read as plain numbers: no transfer changes them during a commit or a
+         * recovery. */
         .sums = {(uint32_t *)store->sums, (uint32_t *)store->sums + store->bank_sums},
     };
     memcpy(options.uuid, store->id, sizeof options.uuid);

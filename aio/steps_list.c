@@ -56,7 +56,7 @@ static int read_area(struct area *area)
         ssize_t n = pread(file->fd, area->memory + done, area->bytes - done, (off_t)done);
         if (n < 0 && errno != EINTR)
             code = zinf_fail(-errno, "cannot read %s: %s", area->path, strerror(errno));
-        if (!n) /* the last block is not whole */
+        if (!n) /* the last block is cut off */
             memset(area->memory + done, 0, area->bytes - done);
         done = n ? done + (uint64_t)(n > 0 ? n : 0) : area->bytes;
     }
@@ -102,7 +102,7 @@ static int see_records(struct zinf_steps_info *info, const struct area *area,
     bool whole = !codes[newest] && see_record(info, area, &records[newest], options);
     if (!whole && !codes[!newest])
         see_record(info, area, &records[!newest], options);
-    if (!whole && codes[1] == -ENOENT && codes[0]) /* the first step was not committed */
+    if (!whole && codes[1] == -ENOENT && codes[0]) /* the first step has not been committed */
         return 0;
     if (whole && codes[!newest] != -EBADMSG)
         return 0;
@@ -116,7 +116,7 @@ static int see_area(struct zinf_steps_info *info, const struct area *area,
     struct zinf_commit_options options = {.n_pieces = plan->bank_bytes / ZINF_AIO_ALIGN};
     memcpy(options.uuid, plan->store, sizeof options.uuid);
     const void *block = commit_header(area->memory);
-    if (block) { /* only its sizes are taken: the description says whose it is */
+    if (block) { /* only sizes are taken from it; the description says whose it is */
         memcpy(&header, block, sizeof header);
         options.layout = header.layout;
         options.payload_bytes = header.payload_bytes;
@@ -143,7 +143,7 @@ static int look_into(struct zinf_steps_info *info, const char *folder, char **me
     info->n_paths = plan.n_paths;
     info->store_bytes = plan.file_bytes;
     info->alive = is_alive(folder);
-    if (plan.path || plan.state != ZINF_STEPS_KEPT) /* it is over, or not the first path */
+    if (plan.path || plan.state != ZINF_STEPS_KEPT) /* it has ended, or this is a further path */
         return 0;
     char *path = zinf_path_join(folder, ZINF_COMMIT_FILE);
     struct area area = {.path = path};
@@ -163,7 +163,8 @@ static void see_folder(const char *folder, void (*see)(void *, const struct zinf
     int code = look_into(&info, folder, &memory);
     if (code)
         info.problem = problem = strdup(zinf_error());
-    if (code != -ENOENT || info.named) /* without a description its owner is still taking space */
+    /* The owner of a folder without a description may still be taking space. */
+    if (code != -ENOENT || info.named)
         see(arg, &info);
     free(problem);
     free(memory);

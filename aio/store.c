@@ -17,10 +17,10 @@
 #include <unistd.h>
 
 #define DEFAULT_STRIPE_BYTES (2u << 20)
-#define MEASURE_BYTES (256u << 20)      /* bytes by which a path's speed is measured */
-#define MEASURE_FROM_BYTES (1ull << 30) /* a smaller store is not measured */
+#define MEASURE_BYTES (256u << 20)      /* bytes that are moved to measure a path's speed */
+#define MEASURE_FROM_BYTES (1ull << 30) /* smaller stores are not measured */
 
-/* The file of all extents of a store that only plans. */
+/* Stands for the files of a store that only plans. */
 static struct zinf_aio_file nowhere = {
     .path = "a store that is only planned", .fd = -1, .direct = true, .lasting = true};
 
@@ -55,7 +55,7 @@ static int check_options(const struct zinf_store_options *options)
     return check_rates(options);
 }
 
-/* A "drive" in RAM would fill the memory that offloading is to save. */
+/* A folder in memory would fill the RAM that offloading is to save. */
 static int refuse_memory_fs(const char *path)
 {
     struct statfs info;
@@ -121,7 +121,7 @@ int zinf_store_create(struct zinf_store **out, const struct zinf_store_options *
     return 0;
 }
 
-/* The next process of the run uses them. */
+/* Closes the files and leaves them to the next process of the run. */
 static void leave_files(struct zinf_store *store)
 {
     for (int i = 0; i < store->n_paths; i++) {
@@ -134,7 +134,7 @@ static void close_files(struct zinf_store *store)
 {
     for (int i = 0; i < store->n_paths; i++) {
         struct zinf_aio_file *file = store->paths[i].file;
-        /* A queue's ring may keep the file open; its space must be free now. */
+        /* A queue's ring may keep the file open, so the file is emptied to free its space now. */
         if (file && ftruncate(file->fd, 0))
             zinf_log(ZINF_LOG_WARN, "aio: cannot empty %s: %s", file->path, strerror(errno));
         if (file)

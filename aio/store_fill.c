@@ -15,7 +15,7 @@
 
 #define FILL_BYTES (4u << 20)      /* of one request that writes zeros */
 #define FILL_REQUESTS 16           /* such requests in flight, on all paths together */
-#define RESERVE_BYTES (1ull << 30) /* of one call of fallocate: signals come in between */
+#define RESERVE_BYTES (1ull << 30) /* of one call of fallocate; signals are seen in between */
 
 #ifndef FALLOC_FL_WRITE_ZEROES
 #define FALLOC_FL_WRITE_ZEROES 0x80 /* since Linux 6.17: the drive zeroes its blocks itself */

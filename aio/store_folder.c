@@ -49,7 +49,7 @@ static int explain(int code, const char *parent)
 
 /* ---- adopting ---- */
 
-#define WAIT_MS 10000 /* the transfers of a killed process take much less */
+#define WAIT_MS 10000 /* the last transfers of a killed process take much less */
 #define POLL_MS 20
 
 int zinf_lock_wait(int fd, const char *path)
@@ -78,8 +78,8 @@ static int adopt_locked(struct zinf_run_folder *folder, const char *parent, cons
     return code ? code : 1;
 }
 
-/* 1 if the folder is of this run, 0 if not, or -ENOTSUP. One that cannot be read may be of any run:
- * it stays as it is, with a warning. */
+/* 1 if the folder is of this run, 0 if not, or -ENOTSUP. A folder that cannot be read may be of any
+ * run and stays, with a warning. */
 static int is_of_run(const char *path, const uint8_t run[16], struct zinf_steps_plan *plan)
 {
     int code = zinf_check_owner(path);
@@ -124,7 +124,8 @@ void zinf_run_folder_leave(struct zinf_run_folder *folder)
 
 /* ---- taking ---- */
 
-/* The descriptor of the locked file; -EEXIST: the folder is lost to another process; -errno. */
+/* Returns the descriptor of the locked file, -EEXIST if another process has the folder, or another
+ * error. */
 static int lock_folder(int parent_fd, const char *name)
 {
     struct stat info;

@@ -89,7 +89,7 @@ void zinf_store_unmark(struct zinf_store *store)
     if (!store->outlives)
         return;
     store->outlives = false;
-    for (int i = 0; i < store->n_paths; i++) /* the first decides, so it goes first */
+    for (int i = 0; i < store->n_paths; i++) /* the first path decides, so it is marked first */
         if (mark_path(store, i, ZINF_STEPS_GOING))
             zinf_log(ZINF_LOG_WARN, "aio: %s", zinf_error());
 }
@@ -126,8 +126,8 @@ static void drop_garbage(struct zinf_store *store)
         zinf_run_folder_drop(&store->paths[i].folder);
 }
 
-/* Adds extents by a description, which knows their bytes and not what each of them holds: one for
- * all with two generations and one for the others. */
+/* Adds two extents by a description, which says how many bytes there are and not what they hold:
+ * one for all bytes with two generations and one for the rest. */
 static int add_found(struct zinf_store *store, const struct zinf_steps_plan *plan, uint64_t bytes)
 {
     zinf_extent extent;
@@ -140,8 +140,8 @@ static int add_found(struct zinf_store *store, const struct zinf_steps_plan *pla
     return code;
 }
 
-/* Removes folders of dead processes. Taking a new folder does that, too; this is for who takes an
- * old one. */
+/* Removes folders of dead processes, as taking a new folder does; for a store that takes an old
+ * one. */
 static void reclaim_others(const struct zinf_store *store, const char *parent)
 {
     int fd = store->as_found ? -1 : open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -69,14 +69,14 @@ static void remove_unfinished(int folder_fd)
 
 int zinf_run_folder_remove(int parent_fd, const char *name, int folder_fd)
 {
-    /* The description says that all of this may be removed: so it goes after what it describes. */
+    /* The description says that all of this may be removed, so it is removed after the rest. */
     static const char *const names[] = {ZINF_COMMIT_FILE, ZINF_STORE_FILE, ZINF_STEPS_FILE,
                                         ZINF_LOCK_FILE};
     remove_unfinished(folder_fd);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (unlinkat(folder_fd, names[i], 0) && errno != ENOENT)
             return -errno;
-    /* Another process may have removed the folder, which is empty and has no lock now. */
+    /* The folder is empty and has no lock now, so another process may remove it first. */
     return unlinkat(parent_fd, name, AT_REMOVEDIR) && errno != ENOENT ? -errno : 0;
 }
 
@@ -84,7 +84,7 @@ int zinf_run_folder_remove(int parent_fd, const char *name, int folder_fd)
 
 struct contents {
     bool steps, commit, data;
-    char stranger[256]; /* the name of a file that is not of a store; "": there is none */
+    char stranger[256]; /* the name of a file that no store has; "": there is no such file */
 };
 
 static int look_into(int folder_fd, struct contents *contents)
@@ -111,7 +111,7 @@ static int look_into(int folder_fd, struct contents *contents)
     return code;
 }
 
-/* Whether a run can go on from what the folder holds, which is no reason to warn. */
+/* Whether a run can go on from the folder; then it is kept without a warning. */
 static bool is_kept(const struct zinf_steps_plan *plan)
 {
     return plan->state == ZINF_STEPS_KEPT || (plan->path && plan->state != ZINF_STEPS_GOING);
@@ -193,15 +193,15 @@ static void reclaim(int parent_fd, const char *parent, const char *name)
     struct stat info;
     char *path = zinf_path_join(parent, name);
     int folder_fd = !path || zinf_check_owner(path)
-                        ? -1 /* another user's */
+                        ? -1 /* the folder is another user's */
                         : openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int lock_fd = folder_fd < 0 ? -1
                                 : openat(folder_fd, ZINF_LOCK_FILE,
                                          O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (folder_fd >= 0 && lock_fd < 0 && errno == ENOENT)
-        /* Its owner has no lock there yet, or any more. It is removed only if it is empty. */
+        /* Its owner has not made the lock yet, or has removed it. An empty folder is removed. */
         unlinkat(parent_fd, name, AT_REMOVEDIR);
-    /* A lock file without a link is of a folder that another process has just removed. */
+    /* If the lock file has no link any more, another process has just removed its folder. */
     else if (lock_fd >= 0 && !flock(lock_fd, LOCK_EX | LOCK_NB) && !fstat(lock_fd, &info) &&
              info.st_nlink)
         settle(parent_fd, folder_fd, path, zinf_run_folder_lasts(name));

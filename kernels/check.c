@@ -6,7 +6,7 @@
 
 typedef long long ll;
 
-/* 0: there is none. */
+/* wanted: 0, which says that there is no cap, is refused too. */
 static int check_cap(float cap, bool wanted, const char *operation)
 {
     if (isfinite(cap) && (cap > 0.0f || (cap == 0.0f && !wanted)))
@@ -131,7 +131,7 @@ static int check_relative(const struct zinf_attention *a, const char *operation)
                      (ll)a->head_dim);
 }
 
-/* A sequence that comes in parts. */
+/* Checks the numbers that place a call's queries and keys in a longer sequence. */
 static int check_parts(const struct zinf_attention *a, const char *operation)
 {
     if (a->first_query < 0 || a->first_key < 0 || a->whole_seq < 0 || a->whole_keys < 0)
@@ -295,7 +295,8 @@ int check_unfold(const struct zinf_unfold *a, const char *operation)
                      ZINF_UNFOLD_MAX_WIDTH, (double)a->beta_dx);
 }
 
-/* Of operations whose rows go on from rows of other calls. */
+/* Whether an operation may take rows that continue those of another call: of one sequence, and with
+ * all that the ends ask for. */
 static bool may_go_on(int64_t batch, const struct zinf_remembered *remembered,
                       const struct zinf_ends *ends, bool backward)
 {
@@ -520,7 +521,7 @@ int check_dequantize(const struct zinf_dequantize *a)
                          "dequantize: %lld runs of %lld rows from row %lld on of %llu in %s",
                          (ll)a->count, (ll)a->rows, (ll)a->from_first, (unsigned long long)p->rows,
                          p->form == ZINF_FORM_PLAIN ? "no quantised form" : "a quantised form");
-    if (p->form == ZINF_FORM_MXFP4 && p->cols % ZINF_QUANT_MX_BLOCK) /* blocks end with rows */
+    if (p->form == ZINF_FORM_MXFP4 && p->cols % ZINF_QUANT_MX_BLOCK)
         return zinf_fail(-EINVAL,
                          "dequantize: rows of %llu numbers of MXFP4: they are multiples of %d",
                          (unsigned long long)p->cols, ZINF_QUANT_MX_BLOCK);
@@ -538,7 +539,7 @@ int check_unpack(const struct zinf_packed_array *a)
 
 int check_widen(const struct zinf_widen *a)
 {
-    /* blocks of a grid, beside one another and behind each other */
+    /* A grid has at most 65535 blocks along its second dimension, one for each run. */
     if (!a->n_runs || (a->n_runs < 65536 && a->most >> 36 == 0 && a->image && a->params &&
                        ((uintptr_t)a->image | (uintptr_t)a->params) % 16 == 0))
         return 0;

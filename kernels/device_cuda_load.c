@@ -93,8 +93,8 @@ static void *open_module(const char *path)
 
 static void find_module(void)
 {
-    /* The variable is for a module that is built but not installed, or for tests; a program that
-     * runs with more rights than its caller does not load what that one names. */
+    /* ZINF_CUDA_MODULE names a module that is built but not installed, or a test's. secure_getenv
+     * does not read it in a program that has more rights than its caller. */
     const char *path = secure_getenv("ZINF_CUDA_MODULE");
     if (!path || !*path)
         path = ZINF_PKGLIBDIR "/zinf-cuda.so";
@@ -111,8 +111,8 @@ static void find_module(void)
                  path, interface ? interface : "one without a number");
 }
 
-/* A module that is named is taken as it is: it may bring a driver of its own, and says itself what
- * it misses. */
+/* A module that is named may bring a driver of its own, so no driver is looked for. The module
+ * itself says what it misses. */
 static void look(void)
 {
     const char *named = secure_getenv("ZINF_CUDA_MODULE");
@@ -139,7 +139,7 @@ int cuda_device_load(struct zinf_device **out, const struct zinf_device_options 
         return zinf_fail(-ENODEV, "no CUDA device: %s", reason);
     struct zinf_device_options resolved = *options;
     const char *gpu = getenv("ZINF_GPU");
-    if (!resolved.n_threads) /* of what is left to the CPU */
+    if (!resolved.n_threads) /* updates on the CPU go on beside the GPU */
         resolved.n_threads = zinf_cpu_count();
     if (!resolved.index && gpu && *gpu) {
         char *end;

@@ -7,11 +7,11 @@
 
 #include <stdlib.h>
 
-/* Of the newest generation that kernels are made for: its library asks for the most workspace. */
+/* The newest generation that kernels are made for. Its library asks for the largest workspace. */
 #define USUAL_CAPABILITY 90
 
 struct described_device {
-    struct zinf_device device; /* first: a zinf_device points to it */
+    struct zinf_device device; /* first, so that a pointer to it is a pointer to the struct */
     int capability;
 };
 
@@ -46,7 +46,7 @@ static uint64_t described_matmul_workspace(struct zinf_device *device,
     return matmul_workspace_bytes(((struct described_device *)device)->capability, args);
 }
 
-/* Without memory and queues there is nothing to call the other operations with. */
+/* Plans call no others: the rest need memory and queues. */
 static const struct zinf_device_ops described_ops = {
     .destroy = described_destroy,
     .take_memory = described_take_memory,

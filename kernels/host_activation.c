@@ -83,7 +83,7 @@ int host_activation_sums(struct zinf_queue *q, const struct zinf_activation_sums
 typedef void gated_chunk(const struct host_simd *simd, const struct zinf_gated *a, int64_t row,
                          int64_t column, size_t n);
 
-/* Elements of a gate and of what it multiplies, each in its array. */
+/* The index of an element of a gate, and that of the element that the gate multiplies. */
 struct gated_at {
     uint64_t gate, up;
 };

@@ -72,10 +72,12 @@ int host_copy_heads(struct zinf_queue *q, const struct zinf_heads *args)
 
 /* ---- sinks ---- */
 
-/* A number of each head's own that joins its softmax. Attention knows nothing of it: from the
- * logarithm of a row's sum follows by how much the sink makes its result smaller. */
+/* A sink is a number of each head that takes part in the head's softmax as one more score.
+ * Attention computes a row without it. How much smaller the sink makes the row's result follows
+ * from the logarithm of the row's sum. */
 
-/* How much of a head's softmax is left to the keys, and log(exp(lse) + exp(sink)). */
+/* Returns the part of a head's softmax that the sink leaves to the keys. *joined: log(exp(lse) +
+ * exp(sink)). */
 static float share_of_keys(float lse, float sink, float *joined)
 {
     const float top = lse > sink ? lse : sink, away = expf(-fabsf(lse - sink));
@@ -89,7 +91,7 @@ static float sink_of(const struct host_simd *simd, const struct zinf_sinks *a, i
     return *host_read(simd, buffer, a->sinks, a->dtype, (uint64_t)head, 1);
 }
 
-/* Where the sum of a head of a row is. */
+/* The index of a row's logarithm in lse. */
 static uint64_t lse_at(const struct zinf_sinks *a, uint64_t row, int64_t head)
 {
     const uint64_t seq = (uint64_t)a->seq;
@@ -114,7 +116,8 @@ static void forward_row(const struct host_simd *simd, const void *args, uint64_t
     }
 }
 
-/* The sink's probability in a row times what the row's others would have less by it. */
+/* The gradient of a head's sink: minus the sum over rows of the sink's probability times the
+ * product of the row's result and that result's gradient. */
 static void backward_head(const struct host_simd *simd, const void *args, uint64_t head)
 {
     const struct zinf_sinks *a = args;
@@ -148,7 +151,7 @@ int host_sinks_backward(struct zinf_queue *q, const struct zinf_sinks *args)
 
 /* ---- biases by distance: a few hundred numbers, which one thread makes ---- */
 
-/* Of key less query. */
+/* distance: the key's position minus the query's. */
 static int64_t bucket_of(const struct zinf_distance_bias *a, int64_t distance)
 {
     const bool behind = distance > 0;

@@ -1,12 +1,13 @@
 /*
- * host_attention_cached: new keys and values into the cache, then attention over it, a few rows of
- * a key head's queries a time over threads. Which thread takes which changes no bit.
+ * host_attention_cached: writes new keys and values to the cache and then attends to it. Threads
+ * take a few rows of one key head's queries at a time. Which thread takes which rows does not
+ * change a bit.
  */
 #include "kernels/host.h"
 
 #include <omp.h>
 
-/* Rows that go through the cache together: the heads of as many as fill the registers. */
+/* How many rows are computed at once: as many as have their heads' queries in registers. */
 static int64_t block_rows(const struct zinf_attention_cached *args)
 {
     const int64_t group = args->n_heads / args->n_kv_heads;
@@ -66,7 +67,7 @@ static int check_positions(const struct zinf_attention_cached *a)
     return 0;
 }
 
-/* The heads' keys and values that stand at `from` to a slot. */
+/* Copies the keys and values of all heads from `from` to a slot of the cache. */
 static void keep(const struct zinf_attention_cached *a, const char *from, int64_t sequence,
                  int64_t slot)
 {
@@ -91,7 +92,8 @@ static void keep_rows(const struct zinf_attention_cached *a)
              a->sequences[r], a->positions[r] % a->capacity);
 }
 
-/* Rows [row, end) as runs of one sequence, one position after the other, or of one source. */
+/* Attends with rows [row, end): together for rows of one sequence at consecutive positions, or of
+ * one source. */
 static void attend_rows(const struct host_device *device, const struct zinf_attention_cached *a,
                         int64_t row, int64_t end, int64_t kv_head, float *scratch)
 {
@@ -105,7 +107,7 @@ static void attend_rows(const struct host_device *device, const struct zinf_atte
     }
 }
 
-/* Keys that all rows see. */
+/* The sum over rows of how many keys each row sees. */
 static int64_t count_seen(const struct zinf_attention_cached *a)
 {
     int64_t seen = 0;

@@ -5,7 +5,7 @@
 
 enum { MOST = ZINF_CONVOLUTION_MAX_WIDTH };
 
-/* Some columns: their weights by place in the window, and what goes through it. */
+/* Some columns: their weights by place in the window, and gradients as far as they are summed. */
 struct strip {
     const struct host_simd *simd;
     const struct zinf_convolution *a;
@@ -13,7 +13,7 @@ struct strip {
     size_t n;
     float w[MOST][HOST_COLUMNS], b[HOST_COLUMNS];
     float dw[MOST][HOST_COLUMNS], db[HOST_COLUMNS];
-    float dx[MOST][HOST_COLUMNS]; /* of rows that are not complete: at_ring */
+    float dx[MOST][HOST_COLUMNS]; /* of the rows that later rows still add to, see at_ring */
     float zeros[HOST_COLUMNS];
 };
 
@@ -35,7 +35,8 @@ static void begin_strip(struct strip *s, const struct host_simd *simd,
         memcpy(s->b, host_read(simd, weights, a->b, a->dtype, columns.first, n), n * sizeof *s->b);
 }
 
-/* Rows before this one that its window shows: of its document, width - 1 at most; -1: padding. */
+/* How many rows before this one are in its window: at most width - 1, and only those of its
+ * document. -1: the row is padding. */
 static int64_t rows_before(const struct zinf_convolution *a, int64_t row)
 {
     const int32_t *segment = a->segments ? a->segments + row : NULL;
@@ -50,7 +51,7 @@ static int64_t rows_before(const struct zinf_convolution *a, int64_t row)
     return same;
 }
 
-/* Where the strip's columns of a row in a state at the ends begin. */
+/* The index of the strip's first column in a row of the ends' states. */
 static uint64_t end_at(const struct strip *s, int64_t row)
 {
     return (uint64_t)(row * s->a->cols) + s->first;
@@ -65,7 +66,7 @@ static const float *read_x(const struct strip *s, float *buffer, int64_t row)
     return host_read(s->simd, buffer, a->x, a->dtype, (uint64_t)(row * a->ld) + s->first, s->n);
 }
 
-/* f's argument. */
+/* Writes the convolution of a row, which is the activation's argument, to sum. */
 static void convolve(const struct strip *s, int64_t row, int64_t before, float *sum)
 {
     float buffer[HOST_COLUMNS];
@@ -84,7 +85,7 @@ static void write_y(const struct strip *s, int64_t row, float *sum)
     s->simd->from_f32((char *)a->y + at * zinf_dtype_bytes(a->dtype), a->dtype, sum, s->n);
 }
 
-/* The last rows of x, to the state behind the piece. */
+/* Copies the last rows of x to the state that the next piece of the sequence begins with. */
 static void leave_rows(const struct strip *s)
 {
     const struct zinf_convolution *a = s->a;
@@ -119,7 +120,7 @@ static void forward_columns(const struct host_simd *simd, const void *args,
         leave_rows(&s);
 }
 
-/* A row of a sequence that is continued: the state's rows move up, and its own becomes the last. */
+/* Appends a row of a continued sequence to its state, which drops its first row. */
 static void continue_row(const struct strip *s, int64_t row)
 {
     const struct zinf_convolution *a = s->a;
@@ -169,7 +170,7 @@ static float *at_ring(struct strip *s, int64_t row)
     return s->dx[(row + MOST) % MOST];
 }
 
-/* The gradient at a row of x, complete, from the ring to its place. */
+/* Writes the gradient of a row of x, to which no later row adds any more, from the ring to dx. */
 static void write_dx(struct strip *s, int64_t row)
 {
     const struct zinf_convolution *a = s->a;

@@ -22,9 +22,9 @@ int host_rope(struct zinf_queue *q, const struct zinf_rope *args)
 
 /* ---- noise: uniform, by counter, on a tensor such as embedded tokens ---- */
 
-enum { BLOCK = 4 }; /* numbers that one counter gives */
+enum { BLOCK = 4 }; /* random numbers of one counter */
 
-/* u of n elements from element on. */
+/* u: random numbers of n elements from `element` on. */
 static void make_noise(float *u, const struct zinf_dropout *random, uint64_t element, size_t n)
 {
     uint64_t have = UINT64_MAX;
@@ -84,7 +84,7 @@ int host_copy(struct zinf_queue *q, void *dst, const void *src, uint64_t bytes)
     return 0;
 }
 
-/* All are in one memory. */
+/* All devices of this kind use the same memory. */
 int host_peer_open(struct zinf_device *device, struct zinf_device *peer)
 {
     (void)device;
@@ -101,7 +101,8 @@ int host_copy_from_peer(struct zinf_queue *q, void *dst, struct zinf_device *pee
 
 int host_fill_zero(struct zinf_queue *q, void *dst, uint64_t bytes)
 {
-    int n_slices = bytes ? host_slices(q->device, bytes / 16) : 0; /* of nothing, dst may be NULL */
+    /* dst may be NULL if bytes is 0. */
+    int n_slices = bytes ? host_slices(q->device, bytes / 16) : 0;
 #pragma omp parallel for num_threads(n_slices) schedule(static)
     for (int slice = 0; slice < n_slices; slice++) {
         struct host_range range = host_slice(bytes, 4096, slice, n_slices);
@@ -150,14 +151,14 @@ int host_add(struct zinf_queue *q, float *dst, const float *src, uint64_t n)
 
 /* ---- residual and dropout ---- */
 
-/* y = (x +) factors * r over one slice; x is NULL for plain dropout. */
+/* y = x + factors * r over one slice, or factors * r if x is NULL (dropout alone). */
 static void residual_slice(const struct host_simd *simd, const struct zinf_residual *a,
                            const void *x, struct host_range range)
 {
     float x_buffer[HOST_CHUNK], r_buffer[HOST_CHUNK], factors[HOST_CHUNK];
     const float scale = zinf_residual_scale(a);
     for (int k = 0; k < HOST_CHUNK; k++)
-        factors[k] = scale; /* stays so without dropout */
+        factors[k] = scale; /* with dropout they are made anew below */
     for (uint64_t done = 0; done < range.count; done += HOST_CHUNK) {
         uint64_t i = range.first + done;
         size_t n = range.count - done < HOST_CHUNK ? range.count - done : HOST_CHUNK;
@@ -213,8 +214,8 @@ struct column_sum {
     int64_t rows, cols;
 };
 
-/* Rows are added in groups, groups to the total: the rounding error grows with the square root of
- * what a single running sum would collect. */
+/* Adds up groups of rows and then the groups' sums, so that the rounding error grows with the
+ * square root of the number of rows. */
 static void sum_columns(const struct host_simd *simd, const void *args, struct host_range columns)
 {
     const struct column_sum *a = args;

@@ -1,8 +1,8 @@
-/* host_few_rows: products of few rows with a matrix that is read once, as it lies: what making one
- * token at a time consists of. */
+/* host_few_rows: products of a few rows with a large matrix, as in making one token at a time. The
+ * matrix is read once, without packing it. */
 #include "kernels/host.h"
 
-/* Multiplications below which threads cost more than they bring; slices are cut at 16 columns. */
+/* A product of fewer multiplications runs in one thread. Threads get multiples of 16 columns. */
 enum { PARALLEL_MIN = 1 << 16, SLICE_ALIGN = 16 };
 
 bool host_few_rows_take(const struct zinf_matmul *m)
@@ -11,7 +11,7 @@ bool host_few_rows_take(const struct zinf_matmul *m)
            zinf_matmul_alpha(m) == 1.0f;
 }
 
-/* Rows of A in fp32, one behind the other. */
+/* The rows of A, converted to fp32. */
 uint64_t host_few_rows_workspace(const struct zinf_matmul *m)
 {
     const int64_t rows = m->m < HOST_FEW_ROWS ? m->m : HOST_FEW_ROWS;

@@ -1,14 +1,15 @@
 /*
- * host_float8: a CPU's operands of a product of 8-bit floats (kernels/float8.h), as the bf16
- * numbers that the floats stand for: bf16 has all of their bits, so the product is the same, but
- * for the order in which it is added. And images of parameters whose matrices are codes.
+ * host_float8: products of 8-bit floats (kernels/float8.h) on a CPU. Operands are rounded to
+ * numbers that an 8-bit float has, and kept in bf16, which can represent all of these. So a product
+ * differs from one of 8-bit floats only by the order in which it is added. Also images of
+ * parameters whose matrices are 8-bit codes.
  */
 #include "kernels/host.h"
 
 #include <math.h>
 
-/* The largest of a matrix's numbers as bits of bf16, without signs: they are ordered as the numbers
- * are, with infinity and NaN above all. */
+/* The largest magnitude of a matrix, as bits of bf16 without the sign. Such bits are ordered as the
+ * numbers are, with infinity and then NaN above all. */
 static uint32_t largest(const struct host_device *device, const uint16_t *x, int64_t ld,
                         int64_t rows, int64_t cols)
 {
@@ -22,13 +23,14 @@ static uint32_t largest(const struct host_device *device, const uint16_t *x, int
     return most;
 }
 
-/* The power of two that brings the largest number just below the type's greatest. */
+/* The power of two by which the largest number comes as close to the type's greatest as it can
+ * without going beyond. */
 static int shift_of(struct zinf_float8_type type, uint32_t most)
 {
     const int exponent = (int)(most >> 7), fraction = (int)(most & 127);
     if (most == 0 || exponent == 255)
         return 0;
-    const int above = fraction > 96; /* 1.75 */
+    const int above = fraction > 96; /* the type's greatest is 1.75 times a power of two */
     const int shift = type.top - (exponent ? exponent - 127 : -126) - above;
     return shift > ZINF_FLOAT8_MOST_SHIFT    ? ZINF_FLOAT8_MOST_SHIFT
            : shift < -ZINF_FLOAT8_MOST_SHIFT ? -ZINF_FLOAT8_MOST_SHIFT
@@ -49,8 +51,8 @@ static uint32_t bits_of(float x)
     return bits;
 }
 
-/* The nearest number of the type: added to a number whose last place is the type's there, it is
- * rounded by the addition. */
+/* The number of the type that is nearest to x. Adding a large number, whose last place has the
+ * value of the type's last place here, makes the processor round x to that. */
 static float nearest(struct zinf_float8_type type, float x, float greatest)
 {
     const uint32_t sign = bits_of(x) & 0x80000000u, bits = bits_of(x) & 0x7fffffffu;
@@ -62,7 +64,7 @@ static float nearest(struct zinf_float8_type type, float x, float greatest)
     return bits >= 0x7f800000u ? NAN : from_bits(bits_of(rounded) | sign);
 }
 
-/* to [rows][cols], packed */
+/* to: [rows][cols]. */
 static void round_matrix(const struct host_device *device, enum zinf_float8 wanted, uint16_t *to,
                          const uint16_t *x, int64_t ld, int64_t rows, int64_t cols)
 {
@@ -156,7 +158,7 @@ void zinf_float8_encode(const struct zinf_float8_image *image, const void *param
     }
 }
 
-/* What each of the 256 codes is as bf16, which has all of its bits. */
+/* The bf16 number of each of the 256 codes; bf16 can represent all of them. */
 static void widened(uint16_t table[256], float scale)
 {
     for (uint32_t code = 0; code < 256; code++) {

@@ -1,8 +1,9 @@
 /*
- * host_gemm: blocks, panels and threads. Step by step over blocks of rows and of k, all threads
- * pack A into the queue's workspace, then each takes units of columns, packs that part of B for
- * itself and multiplies. Packed A has two places in turn, so that one barrier a step is enough.
- * Work is handed out as threads come for it: which thread does what changes no bit.
+ * host_gemm: products by packed panels and threads. A product goes step by step over blocks of rows
+ * and of k. In each step all threads together pack A into the queue's workspace. Then each takes
+ * units of columns, packs that part of B for itself, and multiplies. Packed A has two places, which
+ * take turns, so that one barrier a step is enough. Threads take work when they are free; which
+ * thread does what does not change a bit.
  */
 #include "kernels/host_gemm.h"
 #include "kernels/host.h"
@@ -11,25 +12,26 @@
 
 #include "build-config.h"
 
-/* What packed A may take, in bytes (about 1000 rows of a block of k: it stays in the third cache);
- * block of C where sums over more than one block of k are kept in fp32 for a C in 16 bits. */
+/* A_BYTES: what packed A may take, about 1000 rows of a block of k, so that it stays in the third
+ * cache. SUM_ROWS, SUM_FLOATS: the largest block of a C in 16 bits whose sums over several blocks
+ * of k are kept in fp32. */
 enum { A_BYTES = 4 << 20, SUM_ROWS = 1024, SUM_FLOATS = SUM_ROWS * 768 };
-/* Panels of B in a unit: they stay in the second cache; fewer, then fewer rows, where threads would
- * have less than UNITS_PER_THREAD units each. */
+/* UNIT_PANELS: panels of B in a unit, so that they stay in the second cache. A unit gets fewer
+ * panels, and then fewer rows, where threads would have less than UNITS_PER_THREAD units each. */
 enum { UNIT_PANELS = 4, UNIT_ROW_PANELS = 8, UNITS_PER_THREAD = 4 };
-/* Panels of A packed together; of k at a time where it goes down the rows (more if the kernel wants
- * that): neighbours share lines and pages, and what lies behind a line in its row is fetched along
- * with it. */
+/* PACK_PANELS: panels of A that are packed together. PACK_DEPTH: how much of k is packed at a time
+ * where k goes down the rows, unless the kernel wants more. Neighbouring panels share cache lines
+ * and pages, and the processor fetches what follows a line in its row. */
 enum { PACK_PANELS = 4, PACK_DEPTH = 8 };
-/* Multiplications below which threads cost more than they bring. */
+/* A product of fewer multiplications runs in one thread. */
 enum { PARALLEL_MIN = 1 << 18 };
-/* Of a symmetric C, what is copied at a time: its lines on both sides of the diagonal fit into the
- * first cache. */
+/* Rows and columns of a symmetric C that are copied at a time: the lines on both sides of the
+ * diagonal fit into the first cache. */
 enum { MIRROR_TILE = 32 };
 
 const struct host_gemm_kernel *host_gemm_kernel(enum zinf_isa isa, const struct zinf_matmul *args)
 {
-    /* Scaled in 16 bits, A would be rounded once more. */
+    /* With alpha, A in 16 bits would be rounded once more. */
     const bool bf16 = args->a_dtype == ZINF_DTYPE_BF16 && args->b_dtype == ZINF_DTYPE_BF16 &&
                       zinf_matmul_alpha(args) == 1.0f;
 #ifdef ZINF_HAVE_AMX_BF16
@@ -61,15 +63,14 @@ static int64_t divide_up(int64_t a, int64_t b)
 
 /* ---- plan ---- */
 
-/* Lengths of blocks, and what they take of the workspace. */
+/* The lengths of blocks, and what they take of the workspace. */
 struct block_plan {
     int64_t rows, columns, depth;
-    uint64_t a_bytes, b_bytes; /* of one place; of one thread */
+    uint64_t a_bytes, b_bytes; /* of one place of packed A; of one thread's packed B */
     uint64_t sum_floats, bias_floats;
     int n_threads, a_places;
 };
 
-/* Bytes of a panel. */
 static int64_t panel_bytes(const struct host_gemm_kernel *kernel, int width, int64_t depth)
 {
     return width * divide_up(depth, kernel->depth_align) * kernel->depth_align *
@@ -95,7 +96,8 @@ static struct block_plan make_plan(const struct host_gemm_kernel *kernel, int n_
     const int64_t columns_limit = SUM_FLOATS / plan.rows / tile_columns * tile_columns;
     plan.columns = sums ? piece_length(m->n, columns_limit, tile_columns) : m->n;
     plan.n_threads = m->m * m->n < PARALLEL_MIN / m->k ? 1 : n_threads;
-    /* By the limits, not by the pieces, so that a smaller product never needs more. */
+    /* Sizes follow from the limits and not from the product's own pieces, so that a smaller product
+     * never needs more. */
     const int64_t depth = least(m->k, kernel->block_depth);
     const int64_t a = divide_up(m->m, tile_rows) * panel_bytes(kernel, kernel->a_width, depth);
     const int64_t b_panels = least(divide_up(m->n, tile_columns), UNIT_PANELS);
@@ -133,27 +135,27 @@ struct block {
     int64_t row, column, k, rows, columns, depth;
     int64_t a_panels, b_panels;
     int64_t a_panel_bytes, b_panel_bytes;
-    int64_t height, width; /* of a unit, in panels */
+    int64_t height, width; /* panels of A and of B in a unit */
     int64_t n_across, n_units;
-    struct host_gemm_rows next; /* of what this thread probably packs next: still to be fetched */
-    int64_t next_rows;          /* to be fetched with a tile */
+    struct host_gemm_rows next; /* rows of B that are probably packed next, not prefetched yet */
+    int64_t next_rows;          /* how many of them to prefetch with each tile */
 };
 
-/* First row of panel i in the block; the heights of panels differ by one at most. */
+/* The first row of panel i in the block. Heights of panels differ by one at most. */
 static int64_t panel_row(const struct block *b, int64_t i)
 {
     const int64_t each = b->rows / b->a_panels, more = b->rows % b->a_panels;
     return i * each + least(i, more);
 }
 
-/* What is packed of A, in fp32, carries alpha, which C and the bias do not. */
+/* Multiplies packed A by alpha, where A is packed in fp32. */
 static void scale(float *packed, int64_t n, float alpha)
 {
     for (int64_t i = 0; i < n; i++)
         packed[i] *= alpha;
 }
 
-/* Depths k to k + depth of one panel of A. */
+/* Packs k to k + depth of a panel of A. */
 static void pack_a(const struct block *b, int64_t panel, int64_t k, int64_t depth)
 {
     const struct zinf_matmul *m = b->m;
@@ -174,7 +176,7 @@ static void pack_a(const struct block *b, int64_t panel, int64_t k, int64_t dept
         scale((float *)(void *)packed, depth * b->kernel->a_width, zinf_matmul_alpha(m));
 }
 
-/* Depths to pack at a time. */
+/* How much of k is packed at a time. across: k goes down the rows. */
 static int64_t pack_step(const struct block *b, bool across)
 {
     const int64_t align = b->kernel->depth_align;
@@ -189,7 +191,7 @@ static void pack_a_panels(const struct block *b, int64_t first, int64_t end)
             pack_a(b, panel, k, least(step, b->depth - k));
 }
 
-/* Depths k to k + depth of one panel of B, the slot-th of a unit. */
+/* Packs k to k + depth of a panel of B, which is number `slot` of its unit. */
 static void pack_b(const struct block *b, int64_t panel, int64_t slot, int64_t k, int64_t depth)
 {
     const struct zinf_matmul *m = b->m;
@@ -216,7 +218,7 @@ static void pack_b_panels(const struct block *b, int64_t first, int64_t end)
             pack_b(b, panel, panel - first, k, least(step, b->depth - k));
 }
 
-/* Part of a C in 16 bits, from or into fp32. */
+/* Converts a part of a C in 16 bits to fp32; write_part converts it back. */
 static void read_part(const struct block *b, float *part, int64_t ld, const char *c, int64_t rows,
                       int64_t columns)
 {
@@ -234,7 +236,7 @@ static void write_part(const struct block *b, char *c, const float *part, int64_
                           (size_t)columns);
 }
 
-/* The first rows, count at most, which from loses. */
+/* Takes at most count rows from the beginning of `from`. */
 static struct host_gemm_rows take_rows(struct host_gemm_rows *from, int64_t count)
 {
     struct host_gemm_rows part = *from;
@@ -244,10 +246,10 @@ static struct host_gemm_rows take_rows(struct host_gemm_rows *from, int64_t coun
     return part;
 }
 
-/* The tile of panels i and j, which is the slot-th of its unit; part is where its C is if C in 16
- * bits is read or written now, part_columns wide. What is added to it is C or the bias in the first
- * block of k, later the sum so far; it goes to C, or to the sums as long as C in 16 bits would
- * round them. */
+/* Multiplies panel i of A by panel j of B, which is number `slot` of its unit. In the first block
+ * of k the product is added to C or to the bias, in later ones to the sum so far. The result goes
+ * to C; of a C in 16 bits it goes to fp32 sums up to the last block of k. part: C in fp32,
+ * part_columns wide, if a C in 16 bits is read or written now. */
 static void multiply_panels(struct block *b, int64_t i, int64_t j, int64_t slot, float *part)
 {
     const struct zinf_matmul *m = b->m;
@@ -282,14 +284,15 @@ static void multiply_panels(struct block *b, int64_t i, int64_t j, int64_t slot,
     b->kernel->multiply(&tile);
 }
 
-/* Whether nobody needs columns up to this one of rows from that one on: they are copied. */
+/* Whether rows from `row` on, up to this column, are below the diagonal of a symmetric C: they are
+ * copied from above it. */
 static bool is_mirrored(const struct block *b, int64_t row, int64_t end_column)
 {
     return b->m->symmetric && b->column + least(end_column, b->columns) <= b->row + row;
 }
 
-/* Panel i of A and the panels of B from j on, a unit's. C in 16 bits is read and written for all of
- * them at once, as fp32 in between. */
+/* Multiplies panel i of A by panels [j, j_end) of B, which are of one unit. A C in 16 bits is
+ * converted to fp32 and back once for all of them. */
 static void multiply_row(struct block *b, int64_t i, int64_t j, int64_t j_end)
 {
     float part[UNIT_PANELS * HOST_GEMM_TILE_FLOATS] __attribute__((aligned(LINE_BYTES)));
@@ -309,8 +312,8 @@ static void multiply_row(struct block *b, int64_t i, int64_t j, int64_t j_end)
         write_part(b, c, part, ld, rows, columns);
 }
 
-/* What the unit packs of B where that goes down the rows: of each a few lines, too few for the
- * processor to see them coming. Along the rows it does. */
+/* The rows of B that the unit packs where k goes down the rows. Each row has only a few lines of
+ * it, too few for the processor to prefetch them by itself. */
 static struct host_gemm_rows unit_rows(const struct block *b, int64_t unit)
 {
     const struct zinf_matmul *m = b->m;
@@ -367,8 +370,8 @@ static void choose_unit(struct block *b, int n_threads)
     b->n_units = divide_up(b->a_panels, b->height) * b->n_across;
 }
 
-/* b begins as what all blocks share. A thread packs A into a place again two steps later, after a
- * barrier that all threads reached having left the step in between. */
+/* b: what all blocks have in common. A thread packs A into the same place two steps later. It has
+ * passed a barrier by then, which all threads reached after they had left the step in between. */
 static void multiply_blocks(struct block b, const struct block_plan *plan)
 {
     const struct zinf_matmul *m = b.m;

@@ -31,13 +31,13 @@ static void start(void)
     _tile_loadconfig(&shapes);
 }
 
-/* A thread whose tiles are in use is switched more slowly. */
+/* Switching to another thread takes longer while tiles are in use. */
 static void stop(void)
 {
     _tile_release();
 }
 
-/* The whole tile, as all panels are filled up with zeros: [TILE][TILE]. */
+/* Multiplies whole tiles, since panels are filled up with zeros. sums: [TILE][TILE]. */
 static void multiply_whole(float *sums, const struct host_gemm_tile *t)
 {
     const char *a = t->a, *b = t->b;

@@ -34,15 +34,15 @@ int host_cross_entropy_start(struct zinf_queue *q, const struct zinf_cross_entro
     for (int64_t i = 0; i < args->rows; i++) {
         args->max[i] = -INFINITY;
         args->sum[i] = 0.0f;
-        args->target_logit[i] = NAN; /* a target beyond the vocabulary shows in the loss */
+        args->target_logit[i] = NAN; /* NAN shows a target beyond the vocabulary in the loss */
     }
     if (args->smoothing != 0.0f)
         memset(args->logit_sum, 0, (size_t)args->rows * sizeof *args->logit_sum);
     return 0;
 }
 
-/* Sum of exp(logit - max) of a row's capped logits; and of these themselves, added to *total unless
- * that is NULL. */
+/* Returns the sum of exp(logit - max) over a row's capped logits, and adds these logits to *total
+ * unless total is NULL. */
 static float capped_sum(const struct host_simd *simd, const struct zinf_cross_entropy *a,
                         const float *logits, float max, float *total)
 {
@@ -57,7 +57,7 @@ static float capped_sum(const struct host_simd *simd, const struct zinf_cross_en
     return sum;
 }
 
-/* The first column that has the number; cols: none has. */
+/* The first column that has the number, or cols if none has it. */
 static int64_t first_at(const float *logits, int64_t cols, float number)
 {
     int64_t c = 0;
@@ -91,7 +91,8 @@ static void update_row(const struct host_simd *simd, const void *args, uint64_t 
     }
     if (total && a->softcap == 0.0f)
         *total += simd->sum(logits, (size_t)a->cols);
-    /* Where all logits so far are -infinity, exp(-infinity - 0) is 0, and less itself were NaN. */
+    /* If all logits so far are -infinity, subtracting the largest would make NaN; exp(-infinity -
+     * 0) is 0. */
     const float most = a->max[i] == -INFINITY ? 0.0f : a->max[i];
     a->sum[i] += a->softcap != 0.0f ? capped_sum(simd, a, logits, most, total)
                                     : simd->sum_exp(logits, most, (size_t)a->cols);
@@ -103,7 +104,7 @@ int host_cross_entropy_update(struct zinf_queue *q, const struct zinf_cross_entr
     return code ? code : host_each_row(q, args->rows, args->rows * args->cols, update_row, args);
 }
 
-/* Of a row that counts. */
+/* The loss of a row whose target is not ignored. */
 static float loss_of(const struct zinf_cross_entropy *a, int64_t i)
 {
     const float e = a->smoothing, log_sum = logf(a->sum[i]);
@@ -150,14 +151,15 @@ static struct slopes slopes_of(const struct zinf_cross_entropy *a, int64_t i)
     return s;
 }
 
-/* The column of the tile that is the row's largest, or none of it. */
+/* The column of the row's largest logit within the tile. Outside of [0, cols) the tile does not
+ * have it. */
 static int64_t largest_of(const struct zinf_cross_entropy *a, int64_t i)
 {
     return a->max_z_loss != 0.0f ? (int64_t)a->max_at[i] - a->first : -1;
 }
 
-/* What is wanted of n columns of which number `target`, if it is one, is the target's, and number
- * `largest` the row's largest. */
+/* Subtracts the target's slope from column `target` and the largest logit's slope from column
+ * `largest` where these are among the n columns, and `each` from all. */
 static void subtract_wanted(const struct slopes *s, float *logits, int64_t target, int64_t largest,
                             size_t n)
 {
@@ -169,7 +171,7 @@ static void subtract_wanted(const struct slopes *s, float *logits, int64_t targe
         logits[c] -= s->each;
 }
 
-/* A row of logits becomes its gradient through the cap. */
+/* Makes a row of logits its gradient where logits are capped. */
 static void capped_gradient(const struct host_simd *simd, const struct zinf_cross_entropy *a,
                             int64_t i)
 {
@@ -203,7 +205,8 @@ static void gradient_row(const struct host_simd *simd, const struct zinf_cross_e
     subtract_wanted(&s, logits, target, largest_of(a, i), (size_t)a->cols);
 }
 
-/* Gradients in another type, a chunk at a time: its room is taken from what was read before. */
+/* Converts a row of gradients to its type in place, a chunk at a time: a chunk that is written
+ * takes the place of what has been read. */
 static void narrow_row(const struct host_simd *simd, const struct zinf_cross_entropy *a, int64_t i)
 {
     float chunk[HOST_CHUNK], *logits = a->logits + i * a->ld;

@@ -32,7 +32,7 @@ static float element(const struct host_simd *simd, const void *array, enum zinf_
     return *host_read(simd, &value, array, dtype, at, 1);
 }
 
-/* What the adapter adds to a row's squares. */
+/* What the adapter adds to the square of a row's norm. */
 static double added_squares(const struct host_simd *simd, const struct zinf_magnitude *a,
                             uint64_t i)
 {
@@ -57,7 +57,7 @@ static void magnitude_row(const struct host_simd *simd, const void *args, uint64
         return;
     double squares = row_squares(simd, a, i) + added_squares(simd, a, i);
     a->norm[i] = (float)sqrt(squares > 0 ? squares : 0);
-    /* a row of zeros has no direction */
+    /* a row of zeros has no direction, so its gain is 0 */
     a->gain[i] = a->norm[i] > 0 ? element(simd, a->magnitude, a->dtype, i) / a->norm[i] : 0;
 }
 
@@ -94,7 +94,7 @@ int host_scale_columns(struct zinf_queue *q, const struct zinf_column_scale *arg
     return code ? code : host_each_row(q, args->rows, args->rows * args->cols, scale_row, args);
 }
 
-/* Rows are added in groups, groups to the total, as in column_sum. */
+/* Adds up groups of rows and then the groups' sums, as column_sum does. */
 static void dot(const struct host_simd *simd, const void *args, struct host_range columns)
 {
     const struct zinf_column_dot *a = args;

@@ -24,7 +24,8 @@
 enum { PANEL_ROWS = 2048, PANEL_COLUMNS = 1024, PANEL_DEPTH = 1024 };
 /* Of a symmetric C, whose panels below the diagonal are copied. */
 enum { SYMMETRIC_ROWS = 256 };
-/* Multiplications below which threads cost more than they bring; slices are cut at 16. */
+/* A product of fewer multiplications runs in one thread. Threads get multiples of 16 rows or
+ * columns. */
 enum { PARALLEL_MIN = 1 << 18, SLICE_ALIGN = 16 };
 
 /* ---- OpenBLAS ---- */
@@ -128,8 +129,8 @@ static int slices_of(const struct zinf_device *device, int64_t m, int64_t n, int
 static void multiply(const struct host_device *device, const struct product *p)
 {
     int n_slices = slices_of(&device->device, p->m, p->n, p->k);
-    /* Outside of a team, an OpenBLAS built for OpenMP goes by this thread's own OpenMP setting,
-     * whatever openblas_set_num_threads was told in another thread. */
+    /* An OpenBLAS that was built for OpenMP takes this thread's OpenMP setting when it is called
+     * outside of a team, and not what openblas_set_num_threads was told in another thread. */
     if (n_slices == 1)
         omp_set_num_threads(1);
 #pragma omp parallel for num_threads(n_slices) schedule(static)
@@ -151,13 +152,15 @@ static int64_t piece_length(int64_t n, int64_t limit)
     return (int64_t)zinf_align_up((uint64_t)((n + count - 1) / count), SLICE_ALIGN);
 }
 
-/* Of the pieces of n or fewer: memory goes by it, so that a smaller product never needs more. */
+/* The longest piece of n or of any smaller number. Memory is planned by it, so that a smaller
+ * product never needs more. */
 static uint64_t most_length(int64_t n, int64_t limit)
 {
     return zinf_align_up((uint64_t)least(n, limit), SLICE_ALIGN);
 }
 
-/* What is converted, and how large the panels are; an operand that is fp32 is used where it is. */
+/* Which operands are converted, and how large the panels are. An operand in fp32 is used where it
+ * is. */
 struct panel_plan {
     int64_t rows, columns, depth;
     uint64_t a_floats, b_floats, c_floats;
@@ -234,7 +237,7 @@ struct block {
     int64_t row, column, rows, columns, ld;
 };
 
-/* The block as fp32: where it is, or converted into panel; *ld becomes the distance of rows. */
+/* The block in fp32: where it is, or converted to panel. *ld: the distance of its rows. */
 static const float *block_as_f32(const struct host_device *device, const struct block *block,
                                  float *panel, int64_t *ld)
 {
@@ -274,7 +277,8 @@ static void store_panel(const struct host_device *device, const struct block *bl
     }
 }
 
-/* Every row of C starts as the bias: OpenBLAS reads and writes C once either way. */
+/* Sets every row of C to the bias, to which OpenBLAS then adds. It reads and writes C only once
+ * either way. */
 static void fill_bias(const struct host_device *device, const struct zinf_matmul *m,
                       const struct block *block, float *c, int64_t ldc)
 {
@@ -318,7 +322,7 @@ static void multiply_panel(struct zinf_queue *q, const struct zinf_matmul *m,
             a = (struct block){m->a, m->a_dtype, k, c_block->row, p.k, p.m, m->lda};
         if (m->trans_b)
             b = (struct block){m->b, m->b_dtype, c_block->column, k, p.n, p.k, m->ldb};
-        if (keep_a && m->a_dtype != ZINF_DTYPE_F32) { /* as the panel to the left left it */
+        if (keep_a && m->a_dtype != ZINF_DTYPE_F32) { /* converted for the panel to the left */
             p.a = a_panel;
             p.lda = a.columns;
         } else {

@@ -1,8 +1,8 @@
 /*
- * host_norm: LayerNorm and RMSNorm. Two passes for the variance (mean first, then centred
- * squares), as one pass loses it when the mean is large. What is normalised by itself, a row or one
- * head of it, is a unit here; each part of the units sums its own dw and db in the workspace; parts
- * are then added in order.
+ * host_norm: LayerNorm and RMSNorm. The variance takes two passes, for the mean and then for
+ * centred squares: one pass would lose it where the mean is large. A unit is what is normalised by
+ * itself: a row, or one head of a row. In backward, parts of the units sum up dw and db in the
+ * workspace, and the parts' sums are then added in order.
  */
 #include "kernels/host.h"
 
@@ -20,14 +20,15 @@ static uint64_t unit_count(const struct zinf_norm *a)
     return (uint64_t)a->rows * (uint64_t)norm_heads(a);
 }
 
-/* The first element of a unit. */
+/* The index of a unit's first element. */
 static uint64_t unit_at(const struct zinf_norm *a, int64_t unit)
 {
     int64_t heads = norm_heads(a);
     return (uint64_t)(unit / heads * norm_ld(a) + unit % heads * a->cols);
 }
 
-/* n weights from column c on: in place where they are fp32 and nothing is added to them. */
+/* Returns n weights from column c on. They are read in place where they are fp32 and nothing is
+ * added to them. */
 static const float *read_weights(const struct host_simd *simd, const struct zinf_norm *a,
                                  float *buffer, int64_t c, size_t n)
 {
@@ -108,7 +109,8 @@ int host_residual_norm(struct zinf_queue *q, const struct zinf_residual *sum,
 
 /* ---- backward ---- */
 
-/* dw and db are summed in so many parts, whatever the number of threads: so are their bits. */
+/* In how many parts dw and db are summed. It does not depend on the number of threads, so bits do
+ * not either. */
 static int sum_parts(const struct zinf_norm *args)
 {
     const uint64_t n_units = unit_count(args);
@@ -123,7 +125,7 @@ uint64_t host_norm_workspace(struct zinf_device *device, const struct zinf_norm 
     return (uint64_t)sum_parts(args) * 2 * (uint64_t)args->cols * sizeof(float);
 }
 
-/* One chunk of a unit's inputs, converted where they are not fp32. */
+/* Arrays of one chunk of a unit, converted where they are not fp32. */
 static struct host_norm_row backward_chunk(const struct host_simd *simd, const struct zinf_norm *a,
                                            int64_t unit, int64_t c, float buffers[3][HOST_CHUNK])
 {

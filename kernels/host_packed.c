@@ -5,7 +5,7 @@
 
 #include <xxhash.h>
 
-/* The upper halves of n numbers. */
+/* Reads the upper halves of n numbers. */
 static void halves_of(uint16_t *halves, const struct pack_block *block, uint32_t n, const char *in)
 {
     if (block->width == PACK_PLAIN) {
@@ -36,7 +36,7 @@ static void unpack_block(char *x, bool wide, const struct pack_block *block, uin
     }
 }
 
-/* Blocks that share a checksum; where the payload of the next ones begins. */
+/* Unpacks the blocks of one checksum. Returns where the next blocks' data begin. */
 static const char *unpack_group(const struct zinf_packed_array *a, uint64_t group, const char *in)
 {
     const uint64_t n_blocks = (a->n + PACK_BLOCK - 1) / PACK_BLOCK;

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* Of one sequence of a pair. */
+/* One sequence of a pair. */
 struct side {
     struct zinf_preference_sums of;
     double gain;  /* with the reference's sum; where the kind asks for it, the mean */
@@ -73,7 +73,8 @@ static double soft(double x, double *slope)
     return (x < 0 ? -x : 0.0) + log1p(exp(-fabs(x)));
 }
 
-/* Of beta times the difference of gains, less the margin. */
+/* The loss of x, which is beta times the difference of the gains minus the margin, with label
+ * smoothing. */
 static double smoothed(const struct zinf_preference *a, double x, double *slope)
 {
     const double e = (double)a->smoothing;
@@ -82,13 +83,13 @@ static double smoothed(const struct zinf_preference *a, double x, double *slope)
     return loss;
 }
 
-/* 1 - exp(a): what a probability leaves; never 0. */
+/* 1 - exp(a), the probability of everything else; at least 1e-7. */
 static double rest_of(double a)
 {
     return fmax(-expm1(a), 1e-7);
 }
 
-/* Of scores. */
+/* The loss of a pair's scores. */
 static double reward_loss(const struct zinf_preference *a, int64_t pair, struct side *c,
                           struct side *r)
 {
@@ -100,7 +101,7 @@ static double reward_loss(const struct zinf_preference *a, int64_t pair, struct 
     return loss + center * sum * sum;
 }
 
-/* Of one sequence, c; r has z in the place of its gain, and no slope. */
+/* KTO's loss of sequence c. r->gain is z, and r gets no slope. */
 static double single_loss(const struct zinf_preference *a, int64_t pair, struct side *c,
                           struct side *r)
 {
@@ -113,7 +114,8 @@ static double single_loss(const struct zinf_preference *a, int64_t pair, struct 
     return weight * lost;
 }
 
-/* The pair's loss; slopes by gain into both. common: what all pairs have in common. */
+/* Returns the pair's loss and sets the slopes of both sides. common: z for KTO, share_of_target()
+ * for ORPO. */
 static double pair_loss(const struct zinf_preference *a, int64_t pair, double common,
                         struct side *c, struct side *r)
 {

@@ -1,12 +1,12 @@
 /*
- * host_quantized: quantised weights to numbers, rows over threads, a stretch of one block at a
- * time: the blocks of 4-bit codes go on from row to row.
+ * host_quantized: dequantises weights. Threads have rows each, and convert a piece of one block at
+ * a time, because blocks of 4-bit codes continue from row to row.
  */
 #include "kernels/host.h"
 
 #include <math.h>
 
-/* What a thread reads of an image. */
+/* The parts of an image. */
 struct image {
     const struct zinf_quantized *quantized;
     const uint8_t *codes;
@@ -32,7 +32,8 @@ static struct image image_of(const struct zinf_dequantize *a)
     return image;
 }
 
-/* Two roundings, as on every device: this file is compiled so that nothing is fused. */
+/* The product and the sum are rounded one by one, as on every device: this file is compiled without
+ * fused operations. */
 static float scale_of(const struct image *m, uint64_t block)
 {
     if (m->quantized->form == ZINF_FORM_MXFP4)
@@ -42,7 +43,7 @@ static float scale_of(const struct image *m, uint64_t block)
     return m->nested_map[m->nested_codes[block]] * m->nested[block / ZINF_QUANT_SCALES] + m->offset;
 }
 
-/* n elements of one row, up to the next block's columns at a time. */
+/* Dequantises n elements of one row. Each turn ends with a block's columns. */
 static void dequantize_fp8(const struct host_simd *simd, const struct image *m, uint64_t first,
                            size_t n, float *y)
 {
@@ -57,7 +58,7 @@ static void dequantize_fp8(const struct host_simd *simd, const struct image *m, 
     }
 }
 
-/* n elements from the matrix' element `first` on, of one row. */
+/* Dequantises n elements of one row; `first` is counted from the matrix's first element. */
 static void dequantize(const struct host_simd *simd, const struct image *m, uint64_t first,
                        size_t n, float *y)
 {
@@ -76,7 +77,7 @@ static void dequantize(const struct host_simd *simd, const struct image *m, uint
         uint64_t e = first + done, left = block - e % block;
         float scale = scale_of(m, e / block);
         count = n - done < left ? n - done : (size_t)left;
-        if (e % 2) { /* the low half of a byte alone */
+        if (e % 2) { /* the code in the low half of a byte */
             y[done] = m->map[m->codes[e / 2] & 15] * scale;
             count = 1;
         } else {

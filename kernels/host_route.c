@@ -1,6 +1,7 @@
 /*
- * host_route: which experts a row chooses, and the rows that chose one, gathered, weighed and
- * scattered. A row's softmax is made again in backward: it costs less than it would take to keep.
+ * host_route: chooses each row's experts, and gathers, weighs and scatters the rows that have
+ * chosen one. Backward computes a row's softmax again, which takes less time than storing and
+ * loading it.
  */
 #include "kernels/host.h"
 
@@ -17,7 +18,7 @@ static void probabilities(const struct host_simd *simd, float *p, const float *l
     simd->scale_exp(p, top, 1 / sum, n);
 }
 
-/* A row's probabilities. */
+/* Writes a row's probabilities to p. */
 static void scores(const struct host_simd *simd, const struct zinf_route *a, float *p,
                    const float *logits)
 {
@@ -29,8 +30,9 @@ static void scores(const struct host_simd *simd, const struct zinf_route *a, flo
         p[e] = 1.0f / (1.0f + expf(-logits[e]));
 }
 
-/* The first of those that are largest, among n whose mark is negative. What is not a number loses,
- * but is taken where nothing else is left: a row always chooses as many. */
+/* The index of the largest number, the first if several are equal, among those whose mark is
+ * negative. NaN comes last, but is taken where nothing else is left, so that every row chooses as
+ * many. */
 static int64_t largest(const float *marks, const float *c, int64_t n)
 {
     int64_t best = -1;
@@ -40,7 +42,7 @@ static int64_t largest(const float *marks, const float *c, int64_t n)
     return best;
 }
 
-/* Leaves of what is compared what is in the groups that the row chooses. */
+/* Sets what is outside of the groups that the row chooses to -infinity. */
 static void keep_groups(const struct zinf_route *a, float *c)
 {
     float sums[ZINF_ROUTE_MAX_GROUPS], marks[ZINF_ROUTE_MAX_GROUPS];
@@ -190,7 +192,7 @@ int host_route_balance(struct zinf_queue *q, const struct zinf_balance *args)
 
 /* ---- chosen rows ---- */
 
-/* The number of the i-th of the rows. */
+/* The number of row i of a list; without a list it is i. */
 static uint64_t row_of(const int32_t *rows, uint64_t i)
 {
     return rows ? (uint64_t)rows[i] : i;
@@ -239,7 +241,7 @@ int host_scatter_rows(struct zinf_queue *q, const struct zinf_rows *args)
     return code ? code : host_each_row(q, args->n, args->n * args->cols, scatter_row, args);
 }
 
-/* array[n] from element `at` on times a factor. */
+/* Multiplies n numbers of the array, from element `at` on, by factors. */
 static void scale_chunk(const struct host_simd *simd, void *array, enum zinf_dtype dtype,
                         uint64_t at, const float *factors, size_t n)
 {

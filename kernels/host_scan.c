@@ -23,7 +23,7 @@ static float sigmoid(float x)
 /* Heads of a row that are converted at a time. */
 enum { HEADS = 64 };
 
-/* What the numbers of some heads of a row are made of. */
+/* What the scan's numbers of some heads of a row are computed from. */
 struct numbers {
     float a[HEADS], b[HEADS], a_log[HEADS], step_bias[HEADS];
 };
@@ -63,12 +63,13 @@ static void make_numbers(const struct host_simd *simd, const void *args, uint64_
     }
 }
 
-/* Sums over rows of some heads. */
+/* Gradients of some heads, summed over rows. */
 struct sums {
     double a_log[HEADS], step_bias[HEADS], skip[HEADS];
 };
 
-/* Gradients at a and b of one row, from those at its numbers. */
+/* Computes the gradients of a and b of one row from those of the scan's numbers, and adds to the
+ * sums. */
 static void row_gradients(const struct host_simd *simd, const struct host_scan *s, int64_t row,
                           int64_t head, size_t n, struct sums *sums)
 {
@@ -98,7 +99,7 @@ static void row_gradients(const struct host_simd *simd, const struct host_scan *
         simd->from_f32((char *)a->db + (uint64_t)gate * width, a->dtype, db, n);
 }
 
-/* to NULL: not wanted. */
+/* to: NULL if this gradient is not wanted. */
 static void write_sums(float *to, uint64_t head, const double *sums, size_t n)
 {
     for (size_t i = 0; to && i < n; i++)
@@ -133,7 +134,7 @@ uint64_t host_scan_workspace(struct zinf_device *device, const struct zinf_scan 
 
 /* ---- passes ---- */
 
-/* Work that is cut into n items, each of which a thread does with scratch of its own. */
+/* Work of n items, which threads take one by one; each thread has scratch of its own. */
 struct pass {
     struct zinf_queue *q;
     const struct host_scan *s;

@@ -83,8 +83,8 @@ static void philox_blocks(uint32_t *words, const struct zinf_dropout *dropout, u
     }
 }
 
-/* Of n values, how many were made: 8 at a time from 4 bytes. Of the table's halves each lane looks
- * into both, and takes the one that its highest bit names. */
+/* Converts 8 codes at a time from 4 bytes and returns how many it has converted. Each lane looks
+ * its code up in both halves of the table and takes the one that the code's highest bit names. */
 static size_t make_halves(float *y, const uint8_t *codes, const float *map, float scale, size_t n)
 {
     const __m256i shifts = _mm256_setr_epi32(4, 0, 12, 8, 20, 16, 28, 24);

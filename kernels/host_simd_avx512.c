@@ -82,7 +82,8 @@ static void philox_blocks(uint32_t *words, const struct zinf_dropout *dropout, u
     }
 }
 
-/* Of n values, how many were made: 16 at a time from 8 bytes, the table in one register. */
+/* Converts 16 codes at a time from 8 bytes, with the table in one register, and returns how many it
+ * has converted. */
 static size_t make_halves(float *y, const uint8_t *codes, const float *map, float scale, size_t n)
 {
     const __m512i shifts =

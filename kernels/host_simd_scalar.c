@@ -28,7 +28,7 @@ static void philox_blocks(uint32_t *words, const struct zinf_dropout *dropout, u
     }
 }
 
-/* Of n values, how many were made: whole vectors of them. */
+/* Converts two codes at a time and returns how many it has converted. */
 static size_t make_halves(float *y, const uint8_t *codes, const float *map, float scale, size_t n)
 {
     for (size_t i = 0; i + 2 <= n; i += 2) {

@@ -1,8 +1,9 @@
-/* host_unfold: rows beside their neighbours, for a convolution along the sequence as one product,
- * and back. Backward collects for every row what came of it, so that no two threads add to one. */
+/* host_unfold: copies each row's neighbours beside it, so that a convolution along the sequence is
+ * one product; and the gradient of that. Backward collects for every row what it gets from all
+ * others, so that no two threads add to one row. */
 #include "kernels/host.h"
 
-/* The row that place `shift` of token i's row shows, or -1. */
+/* The row that is copied to place `shift` beside this row, or -1. */
 static int64_t neighbour(const struct zinf_unfold *a, int64_t row, int64_t shift)
 {
     const int64_t i = row % a->seq, other = i + shift - a->width / 2;
@@ -54,7 +55,7 @@ int host_unfold(struct zinf_queue *q, const struct zinf_unfold *args)
     return unfold(q, args, "unfold", unfold_row);
 }
 
-/* dx of one row: the sum over the rows that show it. */
+/* dx of one row: the sum of the gradients of its copies. */
 static void fold_row(const struct host_simd *simd, const void *args, uint64_t number)
 {
     const struct zinf_unfold *a = args;
@@ -69,7 +70,8 @@ static void fold_row(const struct host_simd *simd, const void *args, uint64_t nu
         else
             memset(to, 0, (size_t)n * sizeof *to);
         for (int64_t shift = 0; shift < width; shift++) {
-            /* who shows this row at `shift` is at the mirrored place of this row */
+            /* the row that has this one at `shift`; seen from this one it is at the mirrored
+             * place */
             const int64_t by = neighbour(a, row, width - 1 - shift);
             if (by < 0)
                 continue;

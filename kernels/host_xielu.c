@@ -1,10 +1,10 @@
-/* host_xielu: an activation with two numbers that are trained, whose gradients are sums over rows,
- * each row's by itself. */
+/* host_xielu: an activation with two trained numbers. Their gradients are summed over the columns
+ * of each row. */
 #include "kernels/host.h"
 
 #include <math.h>
 
-/* What a row's numbers are made of. */
+/* The constants of the activation. */
 struct curve {
     float p, m, beta, eps;
 };
@@ -30,7 +30,7 @@ static struct curve curve_of(const struct host_simd *simd, const struct zinf_xie
                           .eps = number(simd, a->constants, a->dtype, 1)};
 }
 
-/* What p and m are multiplied by: of a number above 0 the first, else the second. */
+/* What is multiplied by p where x is above 0, and by m elsewhere. */
 static float factor(const struct curve *c, float x)
 {
     return x > 0 ? x * x : expm1f(x < c->eps ? x : c->eps) - x;
@@ -41,8 +41,8 @@ static float value(const struct curve *c, float x, float by)
     return (x > 0 ? c->p : c->m) * by + c->beta * x;
 }
 
-/* Where the minimum is taken of x and eps, nothing flows to x by eps; to both alike where they are
- * equal. */
+/* The derivative by x. That of the minimum of x and eps is 1 where x is less, 0 where eps is, and
+ * half where they are equal. */
 static float slope(const struct curve *c, float x, float by)
 {
     if (x > 0)

@@ -1,7 +1,7 @@
 /*
- * quantized: images from fp32 weights. Every step is rounded as bitsandbytes rounds it on a CPU, so
- * that bytes are the same: a product with the reciprocal of a whole block's scale, but a quotient
- * in a last block that is short; the mean of scales in PyTorch's order of adding.
+ * quantized: makes images of fp32 weights with the bytes that bitsandbytes makes on a CPU. So every
+ * step is rounded as there: numbers are multiplied by the reciprocal of a whole block's scale, but
+ * divided by the scale of a shorter last block; the mean of scales is added in PyTorch's order.
  */
 #include "kernels/quantized.h"
 
@@ -9,10 +9,10 @@
 
 #include <math.h>
 
-#define PART_ALIGN 256 /* of an image's parts */
+#define PART_ALIGN 256 /* the parts of an image begin at multiples of it */
 #define LEAST_SCALE 1e-38f
 
-/* What 4 bits stand for: quantiles of the normal distribution, and 0 (arXiv 2305.14314). */
+/* The number of each 4-bit code: quantiles of the normal distribution, and 0 (arXiv 2305.14314). */
 static const float nf4_map[16] = {
     -1.0f,
     -0.6961928009986877f,
@@ -32,7 +32,7 @@ static const float nf4_map[16] = {
     1.0f,
 };
 
-/* A sign, two bits of an exponent, one of a fraction. */
+/* The numbers of 4 bits: a sign, two bits of exponent and one of fraction. */
 static const float mxfp4_map[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                     -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
@@ -76,7 +76,7 @@ static float largest(const float *values, uint64_t n)
 
 /* ---- 4 bits ---- */
 
-/* The nearest of the map; halfway between two it is the lower one. */
+/* Finds the code of the nearest number; halfway between two that is the lower one. */
 static void find_codes(uint8_t *codes, const float *scaled, uint64_t n)
 {
     float middle[15];
@@ -90,7 +90,8 @@ static void find_codes(uint8_t *codes, const float *scaled, uint64_t n)
     }
 }
 
-/* One block's scale; its codes, two a byte. A block that ends the matrix may be short. */
+/* Writes a block's codes, two a byte, and returns its scale. The block at the matrix's end may be
+ * shorter. */
 static float quantize_block(const float *values, uint64_t n, uint8_t *bytes)
 {
     float scaled[ZINF_QUANT_BLOCK] = {0}, scale = largest(values, n);
@@ -120,7 +121,7 @@ static void quantize_nf4(const float *values, uint64_t first, uint64_t n, uint8_
 
 /* ---- 8 bits ---- */
 
-/* As bitsandbytes, which knows 8 bits of fp16 alone. */
+/* Rounds to fp16 and back, since bitsandbytes makes 8-bit codes of fp16 weights only. */
 static float half(float x)
 {
     return zinf_f16_to_f32(zinf_f16_from_f32(x));
@@ -192,7 +193,7 @@ static int level_bits(uint64_t n)
     return bits / LEVELS > 4 ? bits / LEVELS : 4;
 }
 
-/* The first n runs of 4 vectors, into sums[0]. */
+/* Adds up the first n runs of 4 vectors. The sum is in sums[0]. */
 static void add_runs(float sums[LEVELS][VECTORS * LANES], const float *x, uint64_t n)
 {
     int bits = level_bits(n);
@@ -229,15 +230,15 @@ static float mean_of(const float *x, uint64_t n)
     return sum / (float)n;
 }
 
-/* The nearest of the map, of x as one of 65,536 even steps from -1 to 1: bitsandbytes looks codes
- * up in a table of so many. */
+/* Finds the code of the nearest number. x is first rounded to one of 65,536 even steps from -1 to
+ * 1, because bitsandbytes looks codes up in a table of that length. */
 static uint8_t find_nested(const float map[256], float x)
 {
     const float last = 65535.0f;
     float inside = x < -1.0f ? -1.0f : x > 1.0f ? 1.0f : x;
     float step = (float)(uint16_t)((inside + 1.0f) * 0.5f * last + 0.5f);
     float value = -1.0f + 2.0f * step / last;
-    int low = 0, high = 255; /* the first that is not below the middle to its upper neighbour */
+    int low = 0, high = 255; /* the first code whose middle to the next one is not below value */
     while (low < high) {
         int middle = (low + high) / 2;
         if (0.5f * (map[middle] + map[middle + 1]) < value)

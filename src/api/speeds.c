@@ -64,9 +64,12 @@ static bool device_of(const char *path, dev_t *out)
     snprintf(above, sizeof above, "%s", path);
     while (stat(above, &about)) {
         char *slash = strrchr(above, '/');
-        if (!slash || !above[1])
+        if (!above[1]) /* "/" or "." */
             return false;
-        slash[slash == above] = '\0';
+        if (slash)
+            slash[slash == above] = '\0';
+        else
+            snprintf(above, sizeof above, ".");
     }
     *out = about.st_dev;
     return true;
@@ -80,16 +83,27 @@ static const cJSON *find_folder(const cJSON *cache, const char *folder)
     return drive ? drive : cache_find(cache, "nvme", folder);
 }
 
-/* What was measured in another folder of the same drive, unless an earlier path is on it, too: one
- * drive does not add up. Borrowed. */
+/* Whether the drive is that of an earlier path, or of a later one whose folder was measured. */
+static bool counts_elsewhere(const cJSON *cache, const struct zinf_config_offload *section,
+                             int path, dev_t drive)
+{
+    bool counts = false;
+    dev_t device;
+    for (int i = 0; !counts && i < section->n_nvme_paths; i++)
+        counts = i != path && device_of(section->nvme_path[i], &device) && device == drive &&
+                 (i < path || find_folder(cache, section->nvme_path[i]));
+    return counts;
+}
+
+/* What was measured in another folder of the same drive, which counts for one path only: one drive
+ * does not add up. Borrowed. */
 static const cJSON *find_device(const cJSON *cache, const struct zinf_config_offload *section,
                                 int path)
 {
     const cJSON *found = NULL, *other;
     dev_t wanted, device;
-    bool known = device_of(section->nvme_path[path], &wanted);
-    for (int i = 0; known && i < path; i++)
-        known = !device_of(section->nvme_path[i], &device) || device != wanted;
+    const bool known = device_of(section->nvme_path[path], &wanted) &&
+                       !counts_elsewhere(cache, section, path, wanted);
     cJSON_ArrayForEach(other, cJSON_GetObjectItemCaseSensitive(cache, "nvme"))
     {
         if (known && other->string[0] == '/' && cJSON_IsObject(other) &&

@@ -1,6 +1,7 @@
 /*
- * build: growing lists in memory that the graph owns. A list moves to twice its room when it is
- * full; what it leaves behind is freed with the graph, at most as much again.
+ * build: adds items to lists in memory that the graph owns. A full list moves to memory for twice
+ * as many items. The memory that it leaves is freed with the graph; all of that together is no more
+ * than the list itself.
  */
 #include "model/build.h"
 #include "model/build_check.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 
 #define CHUNK_BYTES ((size_t)16 << 10)
-#define MIN_ROOM 4 /* of a list; doubled from there on */
+#define MIN_ROOM 4 /* items of a list at first */
 #define MAX_ITEMS ((uint32_t)1 << 30)
 
 struct chunk {
@@ -19,10 +20,10 @@ struct chunk {
     _Alignas(16) char data[];
 };
 
-/* What stands behind a struct zinf_graph. */
+/* A struct zinf_graph and what belongs to its building. */
 struct built {
-    struct zinf_graph graph; /* first: the two have one address */
-    struct chunk *chunks;    /* the newest first */
+    struct zinf_graph graph; /* first, so that both have one address */
+    struct chunk *chunks;    /* the newest is first */
     int code;                /* of the first failure */
     char error[512];
 };
@@ -83,7 +84,8 @@ void *zinf_graph_take(struct zinf_graph *graph, size_t bytes)
     return taken;
 }
 
-/* Room for one more item in a list of n; the list's new address, or NULL after a failure. */
+/* Makes room for one more item in a list of n items. Returns the list's address, or NULL after a
+ * failure. */
 static void *grow(struct zinf_graph *graph, void *list, uint32_t n, size_t item)
 {
     if (n >= MAX_ITEMS) {
@@ -99,7 +101,8 @@ static void *grow(struct zinf_graph *graph, void *list, uint32_t n, size_t item)
     return larger;
 }
 
-/* Whether number names one of n; else remembers that it does not. */
+/* Whether number is below n, the number of items of that kind. If it is not, the graph fails with a
+ * message. */
 static bool is_one_of(struct zinf_graph *graph, const char *what, uint32_t number, uint32_t n)
 {
     if (built_of(graph)->code)
@@ -234,7 +237,7 @@ int zinf_graph_finish(struct zinf_graph *graph)
 void zinf_unit_keep_exact(struct zinf_graph *graph, uint32_t unit, uint32_t tensor)
 {
     struct zinf_tensor *t = graph->n_units ? &graph->units[unit].tensors[tensor] : NULL;
-    if (!t) /* no memory, which zinf_graph_finish tells */
+    if (!t) /* there was no memory, which zinf_graph_finish reports */
         return;
     t->exact = true;
     t->rows *= 3;

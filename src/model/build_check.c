@@ -1,16 +1,16 @@
 /*
- * build_check: places of tensors, and whether a graph is what graph.h promises to those who walk
- * it. A family that is wrong is told so when it is built, not by a step that computes nonsense.
+ * build_check: sets the places of tensors, and checks that a graph is what graph.h promises. So a
+ * mistake in a family is reported when the graph is built, and no step computes nonsense.
  */
 #include "model/build_check.h"
 
 #include <stdlib.h>
 
-#define TENSOR_ALIGN 64 /* elements: every tensor starts on a cache line in any dtype */
-#define DECAY_ALIGN 256 /* elements: the blocks of 8-bit moments do not straddle the two parts */
+#define TENSOR_ALIGN 64 /* elements; a tensor begins on a cache line in any number type */
+#define DECAY_ALIGN 256 /* elements; no block of 8-bit moments has both kinds */
 
-/* The place of an image that an earlier piece of the unit has already: several tensors, or runs of
- * rows, may be of one tensor of the file. */
+/* Finds the place of the image of this tensor of the file if an earlier piece of the unit has the
+ * same one: several tensors, or runs of rows, may be of one tensor of the file. */
 static bool find_image(const struct zinf_unit *unit, const struct zinf_piece *wanted, uint64_t *at)
 {
     for (uint32_t i = 0; i < unit->n_tensors; i++)
@@ -74,7 +74,7 @@ static uint64_t file_cols(const struct zinf_piece *piece)
     return piece->rank == 2 ? piece->shape[piece->transposed ? 0 : 1] : 1;
 }
 
-/* One past the last row that the runs reach. */
+/* The number behind the last row of the runs. */
 static uint64_t runs_end(uint64_t first, uint64_t stride, const struct zinf_row_map *map)
 {
     return first + (map->count - 1) * stride + map->rows;
@@ -123,11 +123,11 @@ static int check_unit(const struct zinf_unit *unit)
 
 /* ---- stages ---- */
 
-/* What the walk through the stages has met. */
+/* What stages up to the current one have. */
 struct met {
-    bool *made;       /* of values: inputs, and what a stage before has made */
-    bool *needed;     /* of units */
-    uint32_t n_units; /* needed ones: the number of the next new one */
+    bool *made;       /* [n_values]: it is an input or an earlier stage has made it */
+    bool *needed;     /* [n_units]: a stage needs it */
+    uint32_t n_units; /* how many units are needed, which is the number of the next one */
 };
 
 static int check_values(const struct zinf_graph *g, const struct zinf_stage *stage, struct met *met)
@@ -150,7 +150,8 @@ static int check_values(const struct zinf_graph *g, const struct zinf_stage *sta
     return 0;
 }
 
-/* Whoever is chosen has one stage, which says of every unit at once what is chosen. */
+/* Units of a sweep that rows choose are of one stage alone, whose value says for all of them which
+ * rows have chosen them. */
 static int check_choice(const struct zinf_graph *g, const struct zinf_stage *stage,
                         const struct met *met)
 {

@@ -74,8 +74,8 @@ int classes_read(const cJSON *config, const char *what, struct class_count *out)
 
 /* ---- writing ---- */
 
-/* transformers asks what the padding of a decoder's samples is, to know their last tokens: where
- * the configuration does not say, the token that ends texts. */
+/* transformers finds the last token of a decoder's sample by the padding's id. Where the
+ * configuration has none, this writes the id of the token that ends texts. */
 static bool write_padding(cJSON *config)
 {
     static const char key[] = "pad_token_id";

@@ -1,4 +1,4 @@
-/* decoder: numbers and names of a causal decoder to values, units and stages. */
+/* decoder: makes values, units and stages from the description of a causal decoder. */
 #include "model/decoder_parts.h"
 
 #include <stdio.h>
@@ -104,7 +104,7 @@ static struct decoder_values add_inputs(struct zinf_graph *graph, const struct d
 
 /* ---- stages ---- */
 
-/* A table beside that of the tokens. */
+/* A further table that the lookup adds, such as that of positions. */
 struct side_table {
     const char *unit, *name;
     int64_t rows;
@@ -146,7 +146,7 @@ void decoder_add_lookup(struct zinf_graph *graph, const struct decoder *d,
         add_table(graph, d, stage, v->types, &(struct side_table){"type.0", d->types, d->n_types});
 }
 
-/* What runs a layer: a block, or one of its parts alone. */
+/* The operations of a layer: those of a block, or of one of its parts. */
 struct runner {
     const struct zinf_stage_ops *ops;
     const void *spec;
@@ -165,7 +165,7 @@ static struct runner runner_of(const struct decoder *d, int64_t layer,
                            sizeof *spec};
 }
 
-/* The number of its output. */
+/* Returns the number of the block's output. */
 static uint32_t add_block(struct zinf_graph *graph, const struct decoder *d,
                           const struct decoder_values *v, int64_t layer)
 {
@@ -219,7 +219,7 @@ void decoder_add_norm(struct zinf_graph *graph, const struct decoder *d,
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
 }
 
-/* The number of its output. */
+/* Returns the number of the norm's output. */
 static uint32_t add_embedding_norm(struct zinf_graph *graph, const struct decoder *d, uint32_t x)
 {
     struct decoder_norm norm = {
@@ -252,7 +252,7 @@ uint32_t decoder_add_final_norm(struct zinf_graph *graph, const struct decoder *
     return norm.out;
 }
 
-/* A row of the file's numbers for all ids, which stays as it is. */
+/* Adds the file's row of numbers for all ids, which are added to logits and not trained. */
 static uint32_t add_logits_bias(struct zinf_graph *graph, const struct decoder *d)
 {
     const struct zinf_tensor tensor = {

@@ -31,7 +31,8 @@ void decoder_add_labels(struct zinf_graph *graph, const struct class_count *coun
     graph->vocab = graph->row_cols = count->n;
 }
 
-/* All of a head may begin anew, and what makes the classes has as many rows as there are. */
+/* Marks the head's tensors: they may be initialised where the folder lacks them, and the output's
+ * weight and bias have a row for each class. */
 static void mark_fresh(struct zinf_graph *graph, uint32_t unit, const struct classify_spec *spec)
 {
     const struct zinf_unit *u = graph->n_units ? &graph->units[unit] : NULL;

@@ -1,7 +1,8 @@
 /*
- * decoder_embeds: samples whose rows make embeddings, of encoders (stack_embeds.c) and of decoders.
- * There is no head and no target: what the embeddings of a step lose together is known once all of
- * them are, and the gradient that follows for each comes in as an input.
+ * decoder_embeds: models whose rows are made into embeddings: encoders (stack_embeds.c) and
+ * decoders. They have no head and no targets. The loss of a step is that of all its embeddings
+ * together, so it is computed when all of them are known, and the gradient of each embedding comes
+ * in as an input.
  */
 #include "model/decoder_parts.h"
 
@@ -27,7 +28,7 @@ void decoder_add_pulls(struct zinf_graph *graph, const struct decoder *d, struct
     v->losses =
         add_numbers(graph, "sample losses", ZINF_INPUT_SAMPLE_LOSSES, ZINF_ROWS_OF_SAMPLE, 1);
     graph->targets = v->targets;
-    graph->vocab = graph->row_cols = 1; /* no logits are made */
+    graph->vocab = graph->row_cols = 1; /* the model makes no logits */
 }
 
 void decoder_add_pool(struct zinf_graph *graph, const struct decoder_values *v, uint32_t x)

@@ -1,25 +1,25 @@
 /*
- * decoder_experts: a layer whose feed-forward part is a mixture of experts, as three stages or
- * four. What attention needs is a unit, the norm and the choice behind it are one, and each expert
- * is one, so that an expert can be fetched, or left where it is, alone. The expert that all tokens
- * have comes before the others: the device has work then while the host looks at what was chosen.
- * Where the usual feed-forward part stands beside the experts it comes behind them, as the stage
- * that joins both.
+ * decoder_experts: a layer whose feed-forward part is a mixture of experts, as three or four
+ * stages. Attention has a unit, the norm and the router have one together, and each expert has one,
+ * so that an expert can be fetched, or left where it is, by itself. The expert that all tokens use
+ * comes before the others: the device computes it while the host looks at what rows have chosen.
+ * The usual feed-forward part, where a layer has it beside the experts, comes behind them, in the
+ * stage that adds both.
  */
 #include "model/decoder_parts.h"
 
 #include <math.h>
 #include <stdio.h>
 
-#define MOST_TENSORS 24 /* of a block's list */
+#define MOST_TENSORS 24 /* tensors of a block, at most */
 
 /* Values of one layer. */
 struct layer {
     uint32_t x_mid, normed, weights;
-    uint32_t x_shared; /* what the chosen experts add to */
+    uint32_t x_shared; /* the value that the chosen experts add to */
 };
 
-/* Those of the block's tensors that are wanted. */
+/* Copies the wanted tensors of the block to list and returns how many there are. */
 static size_t pick(const struct decoder *d, int64_t layer, bool (*wanted)(enum decoder_place place),
                    struct decoder_tensor list[MOST_TENSORS])
 {
@@ -36,7 +36,7 @@ static bool is_router(enum decoder_place place)
     return place == DECODER_NORM2_W || place == DECODER_NORM2_B;
 }
 
-/* Of the feed-forward part and of the norm behind it. */
+/* Whether a tensor is of the feed-forward part or of the norm behind it. */
 static bool is_mlp(enum decoder_place place)
 {
     return place == DECODER_UP_W || place == DECODER_UP_B || place == DECODER_DOWN_W ||
@@ -48,7 +48,8 @@ static bool is_attention(enum decoder_place place)
     return !is_mlp(place) && !is_router(place);
 }
 
-/* Of the usual part, which has the block's norms where it stands beside experts. */
+/* Whether a tensor is of the usual feed-forward part, which has the block's norms where it is
+ * beside experts. */
 static bool is_usual(enum decoder_place place)
 {
     return !is_attention(place);
@@ -97,8 +98,8 @@ static void add_attention(struct zinf_graph *graph, const struct decoder *d,
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
 }
 
-/* What a choice is biased by is not trained: a unit of its own. Scores differ by less than what
- * 16-bit numbers leave of it. */
+/* Adds the bias of the choice. It is not trained and so is a unit of its own. Its numbers stay in
+ * fp32, since scores may differ by less than a 16-bit number can express. */
 static uint32_t add_choice_bias(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
                                 const char *prefix)
 {
@@ -112,7 +113,7 @@ static uint32_t add_choice_bias(struct zinf_graph *graph, const struct decoder *
     return unit;
 }
 
-/* The gate's matrix and bias take the place of "up". */
+/* The router's matrix and bias have the places of "up". */
 static size_t list_router(const struct decoder *d, int64_t layer,
                           struct decoder_tensor list[MOST_TENSORS])
 {
@@ -198,7 +199,7 @@ static size_t list_expert(const struct decoder *d, int64_t ffn, struct decoder_t
     return n;
 }
 
-/* Of the expert that all tokens have; its gate and up may be one tensor. */
+/* The tensors of the expert that all tokens use. Its gate and up may be one tensor. */
 static size_t list_shared(const struct decoder *d, struct decoder_tensor *list)
 {
     const struct decoder_experts *e = &d->experts;
@@ -211,13 +212,13 @@ static size_t list_shared(const struct decoder *d, struct decoder_tensor *list)
     return 2;
 }
 
-/* Experts have no gate. */
+/* Whether experts have no gate. */
 static bool is_plain(const struct decoder *d)
 {
     return !d->experts.fused_up && !d->experts.w_gate;
 }
 
-/* Of tensors that all experts of the layer share, what an expert has. */
+/* The tensors of an expert where each tensor of the file has those of all experts of the layer. */
 static size_t list_slabs(const struct decoder *d, struct decoder_tensor *list)
 {
     const struct decoder_experts *e = &d->experts;
@@ -237,7 +238,8 @@ static size_t list_slabs(const struct decoder *d, struct decoder_tensor *list)
     return e->fused_up_b ? 4 : 2;
 }
 
-/* The sigmoid's row takes the place of "proj". */
+/* Adds the stage of the expert that all tokens use. The row of its sigmoid has the place of
+ * "proj". */
 static void add_shared(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
                        const struct layer *l)
 {
@@ -274,7 +276,7 @@ static void add_shared(struct zinf_graph *graph, const struct decoder *d, int64_
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
 }
 
-/* The numbers of its tensors are in at. */
+/* Returns the expert's unit. at: the numbers of its tensors. */
 static uint32_t add_expert(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
                            int64_t expert, int at[DECODER_PLACES])
 {
@@ -294,7 +296,8 @@ static uint32_t add_expert(struct zinf_graph *graph, const struct decoder *d, in
     return unit;
 }
 
-/* An expert's number among those of all, with its other tensors: it is needed where they are. */
+/* Adds the expert's own number from the file's list of factors to its unit, since the expert's call
+ * needs it. Returns the tensor's number. */
 static int add_factor(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
                       int64_t expert, uint32_t unit)
 {
@@ -349,14 +352,14 @@ static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t
         .plain = is_plain(d),
         .alone = d->experts.beside_before != NULL,
     };
-    const uint32_t left = spec.alone ? 1 : 0; /* of the inputs above */
+    const uint32_t left = spec.alone ? 1 : 0; /* of the inputs above, from the first on */
     int at[DECODER_PLACES];
     uint32_t first = graph->n_units;
     for (int64_t e = 0; e < d->experts.n; e++) {
         const uint32_t unit = add_expert(graph, d, layer, e, at);
         spec.factor = add_factor(graph, d, layer, e, unit);
     }
-    if (!d->shards.of) /* parts of a matrix are no stack */
+    if (!d->shards.of) /* parts of a matrix are not stacked in files */
         name_stacks(graph, d, layer, first, at);
     spec.up_w = at[DECODER_UP_W];
     spec.down_w = at[DECODER_DOWN_W];
@@ -376,7 +379,8 @@ static void add_sweep(struct zinf_graph *graph, const struct decoder *d, int64_t
     zinf_stage_choose(graph, stage, (struct zinf_choice){2 - left, (uint32_t)d->experts.n_chosen});
 }
 
-/* The usual part and the experts' sum; the norms behind each take places that it does not need. */
+/* Adds the stage that adds the usual part and the sum of the experts. The norms behind each of the
+ * two have places that the usual part does not use. */
 static void add_joined(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
                        const struct layer *l, uint32_t sum, uint32_t out)
 {

@@ -1,24 +1,23 @@
 /*
  * decoder_mixer_shards: which rows of a recurrent mixer's tensors in the file are a shard's. A
- * shard has some of the value heads and their key heads, in the order q, k, v, gate, b, a, whatever
- * order the file has. Where key heads are fewer than shards, q and k are one more tensor, which is
- * whole, by key head: its q, then its k.
+ * shard has some of the value heads and their key heads. Its rows come in the order q, k, v, gate,
+ * b, a, whatever order the file has. Where there are fewer key heads than shards, q and k of all
+ * heads are one more tensor, which is not cut: the q and then the k of each key head.
  */
 #include "model/decoder_shards.h"
 
-/* What rows are of. Of a convolution between gates V, GATE and B are the three parts of the entry.
- */
+/* Kinds of rows. A convolution between gates has three parts, which are V, GATE and B here. */
 enum kind { Q, K, V, GATE, B, A, KINDS };
 
-/* Where the source has the rows of a kind: in runs, one in each group of rows. */
+/* The rows of a kind in the source: a run in each group of rows. */
 struct runs {
-    uint64_t all; /* rows; 0: there are none */
+    uint64_t all; /* number of rows; 0: the mixer has no such rows */
     uint64_t first, rows, stride;
 };
 
 struct layout {
     struct runs of[KINDS];
-    bool shares; /* key heads are whole */
+    bool shares; /* keys are not cut */
 };
 
 static bool is_convolution(const struct shards_source *s)
@@ -38,7 +37,7 @@ static void count_rows(const struct mixer_spec *m, bool convolution, uint64_t al
     all[A] = convolution || m->gates ? 0 : heads;
 }
 
-/* One kind after the other. */
+/* The file has all rows of a kind, then those of the next one. */
 static void lay_out_plain(const struct mixer_spec *m, struct layout *l)
 {
     static const enum kind delta[KINDS] = {Q, K, V, GATE, B, A},
@@ -53,7 +52,8 @@ static void lay_out_plain(const struct mixer_spec *m, struct layout *l)
     }
 }
 
-/* By key head: its q, k, v and gates in the first tensor; its b and a in the second one. */
+/* The file has rows by key head: q, k, v and gates of each in the first tensor, b and a in the
+ * second one. */
 static void lay_out_groups(const struct mixer_spec *m, uint64_t first_rows, struct layout *l)
 {
     const uint64_t groups = (uint64_t)m->key_heads;
@@ -84,7 +84,7 @@ static struct layout layout_of(const struct decoder *d, const struct shards_sour
     return l;
 }
 
-/* n rows of a kind from `from` on: several runs, or a part of one. */
+/* Maps n rows of a kind from row `from` on: several runs, or a part of one. */
 static struct zinf_row_map map_rows(const struct runs *r, uint64_t from, uint64_t n)
 {
     const uint64_t run = n < r->rows ? n : r->rows;
@@ -96,7 +96,7 @@ static struct zinf_row_map map_rows(const struct runs *r, uint64_t from, uint64_
                                  .count = n / run};
 }
 
-/* The number of the first shard's. */
+/* Returns the number of the first shard's tensor. */
 static int add_own(struct zinf_graph *graph, uint32_t unit, const struct zinf_shards *c,
                    const struct decoder_tensors *tensors, const struct shards_source *s,
                    const struct layout *l)
@@ -134,7 +134,7 @@ static int add_keys(struct zinf_graph *graph, uint32_t unit, const struct decode
                                        .decay = cols != 0,
                                        .init = s->first->init,
                                        .init_std = s->first->std,
-                                       .joins = cols && s->first->order == DECODER_ROWS,
+                                       .joins = cols && shards_keep_order(s),
                                        .dealt = true};
     const int number = (int)zinf_graph_add_tensor(graph, unit, &tensor);
     for (uint64_t head = 0; head < (uint64_t)d->mixer.key_heads; head++)

@@ -1,4 +1,4 @@
-/* decoder_parts: hidden values, the spec of a block. */
+/* decoder_parts: makes values of hidden rows and the spec of a block. */
 #include "model/decoder_parts.h"
 #include "model/shards.h"
 
@@ -69,7 +69,7 @@ struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, cons
 
 /* ---- places of tensors ---- */
 
-/* Where the spec of a part has a tensor's number, which is an int. */
+/* A field of a part's spec that has a tensor's number, an int. */
 struct placed {
     size_t at;
     enum decoder_place place;
@@ -130,7 +130,7 @@ static void place(void *spec, const struct placed *list, size_t n, const int at[
 
 /* ---- what differs by layer ---- */
 
-/* A mixer knows no positions. */
+/* A mixer does not use positions. */
 static void place_mixer(const struct decoder *d, struct attention_spec *a,
                         const int at[DECODER_PLACES])
 {
@@ -141,7 +141,7 @@ static void place_mixer(const struct decoder *d, struct attention_spec *a,
     a->rope.rotary_dims = 0;
 }
 
-/* The norms of rows of low rank are always those of the class's default. */
+/* The norms of low-rank rows always have the default epsilon of the class. */
 static void move_latent_norms(struct attention_spec *a)
 {
     struct latent_spec *l = &a->latent;
@@ -151,7 +151,7 @@ static void move_latent_norms(struct attention_spec *a)
     a->q_norm.w = a->k_norm.w = -1;
 }
 
-/* Without a window or a rotation a layer may see otherwise. */
+/* Takes the window or the rotation away from layers that have none. */
 static void choose_sight(const struct decoder *d, int64_t layer, struct attention_spec *a)
 {
     const bool still = d->rotated && !d->rotated[layer];
@@ -164,7 +164,8 @@ static void choose_sight(const struct decoder *d, int64_t layer, struct attentio
     a->piece = still ? 0 : d->piece;
 }
 
-/* Whose keys and values it takes, and whether others take its own. */
+/* Sets whether a layer uses the keys and values of an earlier one, and whether later ones use its
+ * own. */
 static void share_keys(const struct decoder *d, int64_t layer, struct attention_spec *a)
 {
     if (d->keys_of[layer] != layer)
@@ -173,7 +174,8 @@ static void share_keys(const struct decoder *d, int64_t layer, struct attention_
         a->gives |= d->keys_of[i] == layer;
 }
 
-/* Behind the norm of attention, whose places it has among what the stage takes. */
+/* The spec of the mixer beside attention. It has no norms of its own: both read what the norm in
+ * front of attention makes. */
 static struct attention_spec place_beside(const struct decoder *d, const struct attention_spec *a,
                                           const int at[DECODER_PLACES])
 {
@@ -185,7 +187,8 @@ static struct attention_spec place_beside(const struct decoder *d, const struct 
     return beside;
 }
 
-/* Those of heads and behind the part are as the one in front of it is. */
+/* Norms of heads, and the norm behind attention, are of the same kind as the norm in front of
+ * it. */
 static void copy_norms(const struct decoder *d, struct attention_spec *a)
 {
     a->q_norm = a->k_norm = a->after = a->norm;
@@ -248,7 +251,7 @@ void decoder_append_inputs(struct zinf_graph *graph, uint32_t stage, const struc
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, s->piece ? v->pieces : v->segments);
 }
 
-/* Columns of keys and values: where the model is cut, those of each shard of this rank. */
+/* The number of columns of keys and values: of all heads, or of those of this rank's shards. */
 static int64_t count_given(const struct decoder *d, const struct attention_spec *s)
 {
     const int64_t heads = d->shards.of
@@ -271,7 +274,7 @@ void decoder_append_keys(struct zinf_graph *graph, uint32_t stage, const struct 
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, v->kv[layer]);
 }
 
-/* The number that scales a block is not trained: a unit of its own. */
+/* Adds the number that scales a block. It is not trained and so is a unit of its own. */
 uint32_t decoder_add_scale(struct zinf_graph *graph, const struct decoder *d, int64_t layer,
                            const char *prefix)
 {

@@ -12,11 +12,18 @@ uint64_t shards_rows(const struct shards_source *s)
     return rows;
 }
 
+bool shards_keep_order(const struct shards_source *s)
+{
+    bool keep = true;
+    for (size_t i = 0; i < s->n; i++)
+        keep &= decoder_keeps_order(s->first[i].order);
+    return keep;
+}
+
 int shards_add_tensor(struct zinf_graph *graph, uint32_t unit, const struct shards_source *s,
                       uint32_t shard, uint64_t rows)
 {
     const uint64_t cols = s->first->cols;
-    const bool plain = s->first->order == DECODER_ROWS || s->first->order == DECODER_COLUMNS;
     const struct zinf_tensor tensor = {.rank = cols ? 2 : 1,
                                        .rows = rows,
                                        .cols = cols ? cols : 1,
@@ -24,7 +31,7 @@ int shards_add_tensor(struct zinf_graph *graph, uint32_t unit, const struct shar
                                        .init = s->first->init,
                                        .init_std = s->first->std,
                                        .cut = true,
-                                       .joins = cols && plain,
+                                       .joins = cols && shards_keep_order(s),
                                        .shard = shard};
     return (int)zinf_graph_add_tensor(graph, unit, &tensor);
 }

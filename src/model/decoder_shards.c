@@ -1,13 +1,13 @@
 /*
- * decoder_shards: a block's tensors as tensor parallel cuts them, shard by shard (shards.h), and
- * what of decoders is not cut yet.
+ * decoder_shards: cuts a block's tensors shard by shard for tensor parallelism (shards.h), and
+ * refuses decoders that cannot be cut yet.
  */
 #include "model/decoder_shards.h"
 #include "model/shards.h"
 
 /* ---- what is not cut ---- */
 
-/* The first thing that a sharded stage does not know; NULL: it knows all. */
+/* The first thing that stages of shards cannot compute, or NULL. */
 static const char *not_cut(const struct decoder *d)
 {
     const struct attention_spec *a = &d->attention;
@@ -34,13 +34,14 @@ static int check_divides(const struct decoder *d, const char *name, int64_t valu
                                       (long long)n, name, (long long)value, d->what);
 }
 
-/* The usual feed-forward part. */
+/* Whether the layer has the usual feed-forward part. */
 static bool has_dense_part(const struct decoder *d, int64_t layer)
 {
     return !decoder_has_experts(d, layer) || d->experts.beside_before;
 }
 
-/* Heads of keys, which are dealt to the parts or, where there are fewer, shared by them. */
+/* Heads of keys are dealt to the parts, or, where there are fewer heads than parts, shared by
+ * them. */
 static int check_keys(const struct decoder *d, const char *what, int64_t heads)
 {
     const int64_t n = d->shards.of;
@@ -92,7 +93,7 @@ int decoder_cut(struct zinf_graph *graph, const struct decoder *d)
                          "zinf.tensor_parts %lld: %s has %s, which is not cut into parts; remove "
                          "the key",
                          (long long)n, d->what, what);
-    const uint32_t others = graph->shards.groups; /* of another stack */
+    const uint32_t others = graph->shards.groups; /* of the encoder, or of another decoder */
     graph->shards = d->shards;
     graph->shards.groups = others;
     for (int64_t i = 0; i < d->n_layers; i++) {
@@ -116,9 +117,10 @@ static struct shards_source source_of(const struct decoder_tensors *tensors,
     return s;
 }
 
-/* Rows of a file that has them by key and value head: its queries, its key, its value. */
+/* Numbers of rows of a file that has, for each key and value head, its queries, its key and its
+ * value. */
 struct grouped {
-    uint64_t dim, queries, all; /* rows: of a key, of a group's queries, of a group */
+    uint64_t dim, queries, all; /* rows of a key, of the queries of a group, of the whole group */
 };
 
 static struct grouped grouped_of(const struct decoder *d)
@@ -128,7 +130,7 @@ static struct grouped grouped_of(const struct decoder *d)
     return (struct grouped){dim, n * dim, (n + 2) * dim};
 }
 
-/* `rows` rows of queries, which are several groups' or a part of one's. */
+/* Maps `rows` rows of queries: those of several groups, or a part of one group's. */
 static struct zinf_row_map grouped_queries(const struct decoder *d, uint64_t first, uint64_t rows)
 {
     const struct grouped g = grouped_of(d);
@@ -140,7 +142,7 @@ static struct zinf_row_map grouped_queries(const struct decoder *d, uint64_t fir
                                  .count = rows / run};
 }
 
-/* The keys or the values of n groups from one on. */
+/* Maps the keys, or the values, of n groups. */
 static struct zinf_row_map grouped_keys(const struct decoder *d, uint64_t group, uint64_t n,
                                         bool values)
 {
@@ -153,7 +155,8 @@ static struct zinf_row_map grouped_keys(const struct decoder *d, uint64_t group,
                                  .count = n};
 }
 
-/* Queries of some heads, then their gates, which a file has by head. */
+/* Adds the queries of some heads and then their gates. The file has a head's queries and then its
+ * gate. */
 static void add_gated(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                       const struct decoder_tensors *tensors, const struct shards_source *s,
                       uint64_t first_head, uint64_t heads)
@@ -192,7 +195,7 @@ static int add_queries(struct zinf_graph *graph, uint32_t unit, const struct dec
     return first;
 }
 
-/* Keys and values, keys that are the values, too, or neither. */
+/* How many of keys and values the source has: 2, 1 where keys are the values as well, or 0. */
 static uint64_t count_kinds(const struct decoder *d, const struct shards_source *s)
 {
     const struct attention_spec *a = &d->attention;
@@ -202,8 +205,9 @@ static uint64_t count_kinds(const struct decoder *d, const struct shards_source 
     return (shards_rows(s) - queries) / (uint64_t)(a->n_kv_heads * a->head_dim);
 }
 
-/* Of each group the keys, then the values, where these are not the keys: the last rows of the
- * source. -1: it has none. */
+/* Adds a tensor for each group of shards that share key heads: its keys and then its values, where
+ * these are not the keys. Both are the last rows of the source. Returns the first tensor's number,
+ * or -1 if the source has neither. */
 static int add_keys(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                     const struct decoder_tensors *tensors, const struct shards_source *s)
 {
@@ -236,7 +240,8 @@ static bool takes_turns(const struct decoder_tensor *t)
     return t->order == DECODER_ROWS_BY_TURNS || t->order == DECODER_COLUMNS_BY_TURNS;
 }
 
-/* Gate and up of a shard beside each other; in the file they may take turns. */
+/* Adds a shard's rows of gate and then its rows of up. In the file the two may alternate row by
+ * row. */
 static int add_up(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                   const struct decoder_tensors *tensors, const struct shards_source *s)
 {
@@ -262,7 +267,8 @@ static int add_up(struct zinf_graph *graph, uint32_t unit, const struct decoder 
     return first;
 }
 
-/* A matrix whose depth is cut, the other way round: the file's order is then that of the other. */
+/* Adds a matrix whose inputs are cut. A shard has some inputs as rows, [in][out], so the file's
+ * order is columns where it was rows, and the other way round. */
 static int add_depth(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                      const struct decoder_tensors *tensors, const struct shards_source *s)
 {
@@ -288,7 +294,7 @@ static int add_depth(struct zinf_graph *graph, uint32_t unit, const struct decod
     return first;
 }
 
-/* Rows by head, as many in each shard. */
+/* Adds a matrix whose rows are by head, with as many heads in each shard. */
 static int add_heads(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                      const struct decoder_tensors *tensors, const struct shards_source *s)
 {
@@ -311,8 +317,8 @@ static int add_all(struct zinf_graph *graph, uint32_t unit, const struct decoder
     return shards_add_whole(graph, unit, tensors, s);
 }
 
-/* What latent attention multiplies a part's rows with: rows of low rank are whole; where queries
- * have none they are apart, and cut. */
+/* Adds latent attention's first matrices, which are not cut, except queries that have no low rank:
+ * these are tensors apart. */
 static int add_latent(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                       const struct decoder_tensors *tensors, const struct shards_source *s,
                       int at[DECODER_PLACES])
@@ -325,7 +331,8 @@ static int add_latent(struct zinf_graph *graph, uint32_t unit, const struct deco
     return first;
 }
 
-/* The number of the first tensor of a place; keys and values beside queries get theirs. */
+/* Returns the number of the first tensor of a place. Keys and values beside queries also get a
+ * number in `at`. */
 static int add_place(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                      const struct decoder_tensors *tensors, enum decoder_place place,
                      int at[DECODER_PLACES])

@@ -13,6 +13,8 @@ struct shards_source {
     size_t n;
 };
 uint64_t shards_rows(const struct shards_source *s);
+/* Whether a unit that is not cut has the rows of all of them in the files' order. */
+bool shards_keep_order(const struct shards_source *s);
 
 /* Each returns the number of the tensor in its unit. One of a shard, or of a group that several
  * have; one that all ranks have, with its rows. */

@@ -1,15 +1,15 @@
 /*
- * decoder_sides: a table of tokens with a part for each layer, beside that of the model: its rows
- * are looked up once, joined with a product of the embedded rows, and dealt to the layers, each of
- * which adds something of its own. Tensor parallel cuts the table, by tokens; the small matrices
- * behind it are whole on each rank.
+ * decoder_sides: a second table of tokens, which has some columns for each layer. Its rows are
+ * looked up once and added to a product of the embedded rows. Each layer gets its columns of the
+ * result and adds something to the hidden rows by them. Tensor parallelism cuts the table by
+ * tokens; the small matrices behind it are whole on each rank.
  */
 #include "model/decoder_parts.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* Tiles as large as those of the model's table, whose rows are shorter. */
+/* Tiles have about as many elements as those of the model's table, whose rows are shorter. */
 static int64_t choose_rows(const struct decoder *d, int64_t cols)
 {
     const int64_t rows = decoder_choose_tile_rows(d) * d->hidden / cols / 64 * 64;
@@ -64,8 +64,8 @@ void decoder_add_sides(struct zinf_graph *graph, const struct decoder *d, struct
     spec.w = at[DECODER_UP_W];
     spec.norm.w = at[DECODER_NORM1_W];
     spec.norm.b = -1;
-    /* The product is said to be divided by sqrt(hidden) before the norm, which that does not change
-     * but for the epsilon. */
+    /* The model divides the product by sqrt(hidden) before the norm. That changes nothing but the
+     * weight of the epsilon. */
     spec.norm.eps *= (float)d->hidden;
     uint32_t stage = zinf_graph_add_stage(graph, &zinf_stage_sides, &spec, sizeof spec, "sides");
     zinf_stage_append(graph, stage, ZINF_STAGE_IN, rows);

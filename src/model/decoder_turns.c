@@ -1,25 +1,23 @@
 /*
- * decoder_turns: a layer of a decoder that is cut, whose shards are at hand one after the other
- * (zinf_shards.in_turn). In the place of one unit and one stage there are, for attention and then
- * for the feed-forward part, those that stage_turns.c describes: a norm, a turn for each shard, or
- * for those that have a key and value head in common, and the addition to the residual stream.
- *
- * Which sums wait for which follows from the tree: turn i of n, a power of two, ends as many of its
- * subtrees as the binary number i has ones at its end. Gradients at the rows come from the last
- * turn to the first, in the same tree.
+ * decoder_turns: a layer of a decoder that is cut, with one shard at a time on the device
+ * (zinf_shards.in_turn). Attention and the feed-forward part each become several stages with units
+ * of their own (stage_turns.c): a norm, a turn for each shard, or for the shards that share a key
+ * and value head, and the addition to the residual stream. Sums over shards are made in a tree.
+ * Turn i of n, a power of two, completes as many subtrees as the binary number i has ones at its
+ * end. Gradients of the rows come from the last turn to the first and are added in the same tree.
  */
 #include "model/decoder_parts.h"
 #include "model/shards.h"
 
 #include <stdio.h>
 
-#define MOST_TENSORS 16 /* of a part that can be cut so */
+#define MOST_TENSORS 16 /* of attention or of a feed-forward part */
 
 /* ---- what is not ---- */
 
 static bool is_taken(enum decoder_place place)
 {
-    return place <= DECODER_DOWN_B; /* products and the norms in front of them */
+    return place <= DECODER_DOWN_B; /* up to here are products and the norms in front of them */
 }
 
 static bool has_more_tensors(const struct decoder *d)
@@ -80,7 +78,7 @@ static uint32_t add_value(struct zinf_graph *graph, const struct decoder *d, con
     return zinf_graph_add_value(graph, &value);
 }
 
-/* Of a gradient alone. */
+/* Adds a value of which only the gradient exists. */
 static uint32_t add_gradient(struct zinf_graph *graph, const struct decoder *d, const char *name,
                              enum zinf_element gradient)
 {
@@ -89,14 +87,14 @@ static uint32_t add_gradient(struct zinf_graph *graph, const struct decoder *d, 
 
 /* ---- units ---- */
 
-/* Of a layer, attention or the feed-forward part. */
+/* Attention or the feed-forward part of a layer. */
 struct half {
     const struct decoder *d;
     int64_t layer;
-    const char *prefix; /* of its tensors in the file */
+    const char *prefix; /* of the names of its tensors in the file */
     const char *name;
     bool is_mlp;
-    enum decoder_place norm_w, norm_b, bias; /* bias: behind the sum, which the first turn has */
+    enum decoder_place norm_w, norm_b, bias; /* bias: of the sum, in the first turn's unit */
 };
 
 static bool is_norm(const struct half *h, enum decoder_place place)
@@ -113,7 +111,7 @@ static bool is_product(const struct half *h, enum decoder_place place)
     return h->is_mlp ? feeds : attends;
 }
 
-/* The norm's unit, or that of some shards; `at` as decoder_add_parts has it. */
+/* Adds the unit of the norm, or of some shards. at: as of decoder_add_parts. */
 static uint32_t add_unit(struct zinf_graph *graph, const struct half *h, bool norm,
                          const struct zinf_shards *shards, int at[DECODER_PLACES])
 {
@@ -140,15 +138,17 @@ static uint32_t add_unit(struct zinf_graph *graph, const struct half *h, bool no
 
 /* ---- stages ---- */
 
-/* What turns hand to each other. */
+/* The values that turns pass to each other. */
 struct turns {
-    uint32_t n;              /* a power of two */
-    uint32_t rows, gradient; /* values: in front of them; behind the sum, of the last one so far */
-    uint32_t sums[ZINF_MOST_SHARDS], at_rows[ZINF_MOST_SHARDS]; /* of each turn */
+    uint32_t n; /* a power of two */
+    /* rows: what all turns read. gradient: of the sum, as the turn before has left it. */
+    uint32_t rows, gradient;
+    /* Of each turn: its sum, and its gradient of the rows. */
+    uint32_t sums[ZINF_MOST_SHARDS], at_rows[ZINF_MOST_SHARDS];
 };
 
-/* Subtrees that end with the turn of that number: it adds the sums of those that ended 1, 2, 4, ...
- * turns before. */
+/* How many subtrees end with the turn of that number. It adds the sums of the turns that are 1, 2,
+ * 4, ... before it. */
 static uint32_t subtrees(uint32_t number)
 {
     return (uint32_t)__builtin_ctz(~number);
@@ -173,7 +173,7 @@ static void add_enter(struct zinf_graph *graph, const struct half *h, uint32_t x
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
 }
 
-/* What is in front of the products and behind the sum is other stages'. */
+/* Removes the norms in front of the products and what follows the sum: other stages have them. */
 static void strip(struct block_spec *block)
 {
     struct attention_spec *a = &block->attention;
@@ -183,7 +183,7 @@ static void strip(struct block_spec *block)
     a->residual_dropout = m->residual_dropout = 0;
 }
 
-/* The turn's stage, with what its part takes. */
+/* Adds the stage of a turn. */
 static uint32_t add_part(struct zinf_graph *graph, const struct half *h,
                          const struct decoder_values *v, uint32_t number, const struct turns *t)
 {
@@ -238,7 +238,7 @@ static void add_turn(struct zinf_graph *graph, const struct half *h, const struc
         zinf_stage_append(graph, stage, ZINF_STAGE_OUT, t->at_rows[number + (1u << k)]);
 }
 
-/* The number of its output. */
+/* Returns the number of the stage's output. */
 static uint32_t add_leave(struct zinf_graph *graph, const struct half *h, uint32_t x,
                           const struct turns *t)
 {
@@ -264,7 +264,7 @@ static uint32_t add_leave(struct zinf_graph *graph, const struct half *h, uint32
     return out;
 }
 
-/* From x to the number of its output, in n turns. */
+/* Adds the stages that make x the output, whose number is returned, in n turns. */
 static uint32_t add_half(struct zinf_graph *graph, const struct half *h,
                          const struct decoder_values *v, uint32_t x, uint32_t n)
 {

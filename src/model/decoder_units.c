@@ -1,9 +1,9 @@
-/* decoder_units: which rows of the file's tensors are which of the units'. */
+/* decoder_units: maps rows of the file's tensors to rows of units' tensors. */
 #include "model/decoder_units.h"
 
 #include <stdio.h>
 
-#define TILE_ALIGN 64 /* rows of a vocabulary tile */
+#define TILE_ALIGN 64 /* rows of a tile of the vocabulary are multiples of it */
 
 static int64_t align_rows(int64_t rows)
 {
@@ -55,7 +55,7 @@ void decoder_add_rows(struct zinf_graph *graph, uint32_t unit, const struct deco
     zinf_graph_add_piece(graph, unit, &piece);
 }
 
-/* Of the ids of a tile: what is added to their logits. */
+/* Adds what is added to the logits of a tile's ids. */
 static void add_tile_bias(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                           struct zinf_row_map rows)
 {
@@ -72,7 +72,7 @@ static void add_tile_bias(struct zinf_graph *graph, uint32_t unit, const struct 
     zinf_graph_add_piece(graph, unit, &piece);
 }
 
-/* The rows of a tile from `first` on that a shard has. */
+/* The rows that a shard has of the tile that begins at row `first`. */
 static struct zinf_row_map shard_of_tile(const struct zinf_shards *c, int64_t first, uint64_t tile,
                                          uint32_t shard)
 {
@@ -112,6 +112,11 @@ uint32_t decoder_add_tiles(struct zinf_graph *graph, const struct decoder *d, co
     return before;
 }
 
+bool decoder_keeps_order(enum decoder_order order)
+{
+    return order == DECODER_ROWS || order == DECODER_COLUMNS;
+}
+
 void decoder_add_piece(struct zinf_graph *graph, uint32_t unit, const struct decoder_tensor *t,
                        const struct decoder_tensors *tensors, struct zinf_row_map rows)
 {
@@ -124,6 +129,7 @@ void decoder_add_piece(struct zinf_graph *graph, uint32_t unit, const struct dec
         .shape = {by_column ? cols : t->rows, by_column ? t->rows : cols},
         .inner = t->order == DECODER_DEEP ? cols : 0,
         .transposed = by_column,
+        .in_order = decoder_keeps_order(t->order),
         .n_slabs = tensors->n_slabs,
         .slab = tensors->slab,
         .rows = rows,
@@ -133,7 +139,7 @@ void decoder_add_piece(struct zinf_graph *graph, uint32_t unit, const struct dec
     zinf_graph_add_piece(graph, unit, &piece);
 }
 
-/* Rows of each kind in a group; 0 ends them. */
+/* Groups of rows in the file, and how many rows of each kind a group has; 0 ends the kinds. */
 struct groups {
     uint64_t n, kinds[5];
 };
@@ -161,7 +167,8 @@ static bool is_grouped(enum decoder_order order)
            order == DECODER_MIXED_NUMBERS;
 }
 
-/* Rows which the file has by group, as ours: those of a kind together, from `first` on. */
+/* Adds rows that the file has group by group. The unit has all rows of a kind together, from row
+ * `first` on. */
 static void add_groups(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                        const struct decoder_tensor *t, const struct decoder_tensors *tensors,
                        uint64_t first)

@@ -36,6 +36,8 @@ void decoder_add_piece(struct zinf_graph *graph, uint32_t unit, const struct dec
 /* Vectors to which Hugging Face's Trainer applies weight decay: by their names it knows no norm or
  * bias in them. */
 bool decoder_decays(enum decoder_place place);
+/* Whether a unit has the rows of such a tensor in the file's order. */
+bool decoder_keeps_order(enum decoder_order order);
 /* at[place] becomes the tensor's number, -1 where there is none. */
 void decoder_add_tensors(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                          const struct decoder_tensors *tensors, int at[DECODER_PLACES]);

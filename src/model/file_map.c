@@ -1,20 +1,20 @@
 /*
- * file_map: a graph's pieces sorted into tensors of the file, and the proof that the maps between
- * them are one to one: every row of either side is in one piece and no other.
+ * file_map: sorts a graph's pieces into tensors of the file, and checks that the maps between both
+ * are one to one: every row of either side is in exactly one piece.
  */
 #include "model/tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Rows of the file that a band has at least: transposition then reads whole cache lines. */
+/* A band has at least so many rows of the file, so that transposition reads whole cache lines. */
 #define BAND_ROWS 32
-#define MOST_BANDS 4 /* of a transposed tensor that is in several units */
+#define MOST_BANDS 4 /* of a transposed tensor of several units */
 
-/* A piece on its way into the list. */
+/* A piece while the list is sorted. */
 struct entry {
     struct zinf_file_part part;
-    uint32_t number; /* in the order of units */
+    uint32_t number; /* its place in the order of units */
 };
 
 static int by_name(const void *a, const void *b)
@@ -24,7 +24,7 @@ static int by_name(const void *a, const void *b)
     return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
-/* Tensors in the order of their first pieces. */
+/* Orders tensors by their first pieces. */
 static int by_first(const void *a, const void *b)
 {
     const struct zinf_file_tensor *x = a, *y = b;
@@ -70,7 +70,7 @@ int zinf_piece_shape(const struct zinf_piece *piece, uint64_t shape[3])
     return rank;
 }
 
-/* The sorted entries as tensors, each with its parts. */
+/* Makes tensors of the sorted entries, each with its parts. */
 static void group(struct zinf_file_map *map, const struct entry *entries, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -95,13 +95,13 @@ static void group(struct zinf_file_map *map, const struct entry *entries, uint32
 
 /* ---- one to one ---- */
 
-/* One of the two sides of a piece's runs. */
+/* One side of a piece's runs: rows of the unit (flat) or of the file. */
 struct side {
     const struct zinf_row_map *map;
     bool flat;
 };
 
-/* Length of the run of this side that begins at row, 0: none does. */
+/* The length of the run that begins at this row of the side; 0 if none does. */
 static uint64_t run_from(const struct side *side, uint64_t row)
 {
     const struct zinf_row_map *m = side->map;
@@ -115,7 +115,8 @@ static uint64_t run_from(const struct side *side, uint64_t row)
     return i < m->count && first + i * stride == row ? m->rows : 0;
 }
 
-/* The first row that no run, or more than one, begins at when it should; rows: all is well. */
+/* The first row at which no run begins although it should, or several do. rows: there is no such
+ * row. */
 static uint64_t walk(const struct side *sides, uint32_t n, uint64_t rows)
 {
     uint64_t row = 0, covered = 0;
@@ -129,11 +130,12 @@ static uint64_t walk(const struct side *sides, uint32_t n, uint64_t rows)
             return row;
         row += found;
     }
-    /* Runs that follow each other over all rows, and no row more in them: no two share one. */
+    /* Runs follow each other over all rows and have no more rows together than that, so no two runs
+     * share a row. */
     return row == rows && covered == rows ? rows : 0;
 }
 
-/* That the parts agree on what the tensor is. */
+/* Checks that the parts agree on the tensor's shape and order. */
 static int check_parts(const struct zinf_file_tensor *t)
 {
     const struct zinf_piece *first = t->parts[0].piece;
@@ -160,7 +162,7 @@ uint32_t zinf_file_slab_parts(const struct zinf_file_tensor *t, uint32_t first)
     return n;
 }
 
-/* Each slab by itself; slab after slab, so that none is there twice or missing. */
+/* Checks each slab by itself, in order, so that none is missing or there twice. */
 static int check_slabs(const struct zinf_file_tensor *t, struct side *sides)
 {
     uint64_t slab = 0, rows = t->shape[t->transposed ? 1 : 0];
@@ -224,8 +226,8 @@ static int check(const struct zinf_file_map *map, const struct zinf_graph *graph
 
 /* ---- the map ---- */
 
-/* A row of the file has elements of every unit that the tensor is in, and each of them is looked
- * through once for every band. */
+/* A row of a transposed file has elements of every unit that has a part of the tensor, so each of
+ * these units is read once for every band. */
 static uint64_t band_elems(const struct zinf_file_tensor *t)
 {
     const bool several = t->parts[0].unit != t->parts[zinf_file_slab_parts(t, 0) - 1].unit;
@@ -233,7 +235,7 @@ static uint64_t band_elems(const struct zinf_file_tensor *t)
     return several ? rows * t->shape[1] : 0;
 }
 
-/* Sorted by name as tensors still are; then they take the file's order. */
+/* Tensors are sorted by name so far; this puts them into the order of units. */
 static void sort_tensors(struct zinf_file_map *map)
 {
     qsort(map->tensors, map->n_tensors, sizeof *map->tensors, by_first);
@@ -247,7 +249,7 @@ static void sort_tensors(struct zinf_file_map *map)
     }
 }
 
-/* Parts are sorted by name, so the place of a tensor's first part is its place among names. */
+/* Parts are sorted by name, so the place of its first part is a tensor's place among names. */
 static void sort_names(struct zinf_file_map *map, uint32_t *place, uint32_t n_pieces)
 {
     for (uint32_t i = 0; i < n_pieces; i++)
@@ -318,15 +320,15 @@ const struct zinf_file_tensor *zinf_file_map_find(const struct zinf_file_map *ma
     return NULL;
 }
 
-/* What stands beside the model itself is behind what is in front of "model." at the prefix's end.
- */
+/* Writes a tensor's name. A prefix may end with "model.", the part of a file that the model itself
+ * is. The name of a tensor outside of that follows what is in front of "model.". */
 static const char *write_name(const char *name, bool plain, const char *prefix, char *buffer,
                               size_t bytes)
 {
     static const char tail[] = "model.";
     size_t front = strlen(prefix);
     if (plain && !strncmp(name, "base_model.", strlen("base_model."))) {
-        front = 0; /* names of adapters are whole */
+        front = 0; /* names of adapters have no prefix */
     } else if (plain) {
         const size_t n = sizeof tail - 1;
         const bool ends = front >= n && !strcmp(prefix + front - n, tail);

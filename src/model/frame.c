@@ -1,7 +1,7 @@
 /*
- * frame: where a call finds its weights and takes its memory, running and measuring. To measure is
- * to run without a queue over pointers to nowhere: every value and gradient seems to be there,
- * memory is counted, and frame_ops.c adds up instead of enqueueing.
+ * frame: where a call of a stage finds its weights and takes its memory. A frame without a queue
+ * measures: its pointers point to one place that nobody reads, every value and gradient seems to
+ * exist, memory is counted, and frame_ops.c adds up costs instead of enqueueing operations.
  */
 #include "model/frame.h"
 
@@ -11,7 +11,7 @@
 
 #define TAKE_ALIGN 256
 
-/* What measured pointers point to; nobody looks. */
+/* Pointers of a measured frame point here. Nothing is read or written. */
 static float nowhere;
 
 uint64_t zinf_rows_count(const struct zinf_compute *c, enum zinf_rows_of rows_of)
@@ -92,7 +92,7 @@ void *frame_cache(struct zinf_frame *f, enum zinf_caches which, const struct zin
     return f->cache[which];
 }
 
-/* Of one chunk's rows, and of those of another sequence behind them. */
+/* Bytes of a chunk's own rows, and of rows of another sequence behind them. */
 static uint64_t own_bytes(const struct zinf_carried *c, uint64_t width)
 {
     return zinf_align_up(c->rows * c->row_elems * width, TAKE_ALIGN);
@@ -102,7 +102,7 @@ static uint64_t source_bytes(const struct zinf_carried *c, uint64_t width)
     return zinf_align_up(c->source_rows * c->source_elems * width, TAKE_ALIGN);
 }
 
-/* Of the rows' segments, where their sequence has documents. */
+/* Bytes of the rows' segments, if their sequence has documents. */
 static uint64_t segments_bytes(uint64_t rows, bool documents)
 {
     return documents ? zinf_align_up(rows * sizeof(int32_t), TAKE_ALIGN) : 0;
@@ -119,14 +119,14 @@ uint64_t zinf_carried_stride(const struct zinf_carried *c, uint64_t width)
     return zinf_align_up(zinf_carried_rows(c, width) + c->handed, ZINF_MEMORY_ALIGN);
 }
 
-/* Rows of a chunk, of the stage's sequence, also where the stage makes something of samples. */
+/* Rows of a chunk of the stage's sequence, even if the stage makes something of samples. */
 static int64_t chunk_rows(const struct zinf_frame *f)
 {
     const struct zinf_value *out = &f->graph->values[f->stage->out.at[0]];
     return out->rows_of == ZINF_ROWS_OF_SOURCE ? f->compute->source_seq : f->compute->seq;
 }
 
-/* gradient: that of a chunk as a whole is elsewhere, and segments have none. */
+/* gradient: segments have none, and that of what is handed over lies elsewhere. */
 static struct zinf_carried carried_of(const struct zinf_frame *f, bool gradient)
 {
     return (struct zinf_carried){.rows = (uint64_t)chunk_rows(f),
@@ -143,7 +143,7 @@ static uint64_t carried_width(const struct zinf_frame *f, bool gradient)
     return gradient ? sizeof(float) : frame_width(f);
 }
 
-/* Behind the first chunk at hand, in bytes. */
+/* The offset of a row's chunk behind the first chunk at hand, in bytes. */
 static uint64_t carried_at(const struct zinf_frame *f, int64_t row, bool gradient)
 {
     const struct zinf_chunk *c = &f->compute->chunk;
@@ -303,7 +303,7 @@ const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit)
     return &f->graph->units[stage->sweep.at[f->pass == ZINF_PASS_WHOLE ? unit : f->visit]];
 }
 
-/* Where a tensor is: its unit at hand, and its number there. */
+/* The unit that has a tensor, as a number among those at hand, and the tensor's number there. */
 struct place {
     uint32_t unit, tensor;
 };
@@ -437,10 +437,10 @@ int zinf_stage_run(struct zinf_frame *f)
 
 /* ---- measuring ---- */
 
-/* Pointers of a measured frame: every value, every gradient that can flow, every weight. */
+/* Pointers of a measured frame: to every value, every gradient that may exist, and every weight. */
 struct measured {
-    const void **given; /* in, weights */
-    void **made;        /* out, d_out, d_in */
+    const void **given; /* inputs, then weights */
+    void **made;        /* outputs, then gradients of outputs and of inputs */
     float **grads;
     bool *adds;
 };
@@ -530,7 +530,7 @@ static int measure_pass(struct zinf_stage_size *size, const struct zinf_frame *m
     return code;
 }
 
-/* Adds the visit to what is in size. */
+/* Measures a visit and adds it to size. */
 static int measure_frame(struct zinf_stage_size *size, struct zinf_frame *f)
 {
     struct measured p = {0};
@@ -616,7 +616,7 @@ static uint64_t no_column_sum_workspace(struct zinf_device *device, int64_t rows
 int zinf_stage_linears(const struct zinf_graph *graph, uint32_t stage, bool float8,
                        void (*see)(void *seer, uint32_t unit, int tensor), void *seer)
 {
-    /* what measuring asks of a device, answered by none */
+    /* the questions that measuring asks of a device */
     static const struct zinf_device_ops ops = {
         .matmul_workspace = no_matmul_workspace,
         .attention_workspace = no_attention_workspace,

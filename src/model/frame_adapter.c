@@ -81,7 +81,8 @@ int frame_adapter_mask(struct zinf_frame *f, const struct low_rank *r, const voi
     return frame_dropout(f, &args);
 }
 
-/* Its rows of A and its B; where that is stacked, a transposed one. NULL stays NULL. */
+/* The first element of the adapter's part in A, or in B (b), where all visits' are stacked. While
+ * measuring it is 0, so that NULL stays NULL. */
 static uint64_t first_of(const struct zinf_frame *f, const struct low_rank *r, bool b)
 {
     const struct zinf_unit *u = &f->graph->units[r->spec->adapter];
@@ -100,7 +101,7 @@ static float *factor_grad(const struct zinf_frame *f, const struct low_rank *r, 
     return g ? g + first_of(f, r, b) : NULL;
 }
 
-/* From row to row of B, as it lies there. */
+/* Elements from row to row of B as it is stored. */
 static int64_t ld_of_b(const struct low_rank *r)
 {
     return r->spec->stacked ? r->spec->rows : r->rank;
@@ -278,7 +279,7 @@ int frame_each_adapter(struct zinf_frame *f, const struct frame_linear *l,
     return code;
 }
 
-/* What goes in, and what is added to or made gradients of. */
+/* from: what is multiplied. to: what is added to. input: the input whose gradient is made. */
 struct ends {
     const void *from;
     void *to;

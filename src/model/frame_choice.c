@@ -1,5 +1,5 @@
-/* frame_choice: the operations of stages whose rows choose among visits, and the lists of rows that
- * follow from a choice. As frame_ops.c: enqueued, or counted. */
+/* frame_choice: operations of stages whose rows choose among visits, and the lists of rows that
+ * follow from a choice. As in frame_ops.c they are enqueued or counted. */
 #include "model/frame_cost.h"
 
 static const struct zinf_device_ops *ops_of(const struct zinf_frame *f)
@@ -61,7 +61,7 @@ int frame_weigh(struct zinf_frame *f, const struct zinf_weigh *args)
 
 /* ---- lists ---- */
 
-/* What is not a number was chosen too: a step that overflows goes on to its end. */
+/* NaN counts as chosen, so that a step that overflows goes on to its end. */
 static bool chose(const float *value, uint64_t row, uint32_t n_visits, uint32_t visit)
 {
     return !(value[row * n_visits + visit] < 0);

@@ -1,27 +1,27 @@
 /*
- * frame_cost: how long kernels take beside products at a device's full rate, while a frame
- * measures. A kernel takes the longer of its arithmetic and of what it reads and writes, and never
- * less than it takes to start one; products fill whole tiles, and the last ones of them leave cores
- * idle. So a pass over 16 tokens costs what reading its weights does, and a thin adapter more than
- * its flops.
+ * frame_cost: how long kernels take, in the time of products at the device's full rate. A kernel
+ * takes as long as its arithmetic or as its reads and writes, whichever is longer, and at least as
+ * long as it takes to start it. Products are made in whole tiles, and their last tiles leave cores
+ * idle. So a pass over 16 tokens takes as long as reading its weights does, and a thin adapter
+ * takes longer than its flops.
  */
 #include "model/frame_cost.h"
 
 #include <math.h>
 
-#define TILE 64   /* rows and columns of the smallest tile that products come in */
-#define ALIGNED 8 /* elements of a row's 16 bytes: tensor cores load less of one that is not */
+#define TILE 64   /* rows and columns of the smallest tile of a product */
+#define ALIGNED 8 /* elements of 16 bytes: tensor cores are slow on rows of no multiple of it */
 #define UNALIGNED                                                                                  \
     2 /* times as long, by figure 2 of NVIDIA's "Matrix Multiplication Background                  \
        * User's Guide" for cuBLAS 11 */
 #define TAIL                                                                                       \
     0.25 /* of a wave of tiles: what the last one leaves idle, in the mean (section 4.1            \
           * of it has the two; a choice of tiles by the library halves the half) */
-/* Tensor cores multiply two times as many of 8 bits as of 16 (NVIDIA's tables of Ada, Hopper and
- * Blackwell). */
+/* Tensor cores multiply two times as many numbers of 8 bits as of 16 in the same time (NVIDIA's
+ * tables of Ada, Hopper and Blackwell). */
 #define FLOAT8 0.5
 #define FLOAT8_READS 2
-/* Kernels that look each value up and scale it reach about two thirds of a copy's rate: assumed. */
+/* Assumed: kernels that look each value up and scale it reach about two thirds of a copy's rate. */
 #define UNPACKING 1.5
 
 void frame_cost(struct zinf_frame *f, double flops, double bytes)
@@ -41,7 +41,7 @@ static bool is_aligned(const struct zinf_matmul *args)
            args->ldc * (int64_t)zinf_dtype_bytes(args->c_dtype) % 16 == 0;
 }
 
-/* Of a stage whose rows choose its visits each has its share of the rows. */
+/* Where rows choose visits, each visit is counted with its share of the rows. */
 static double of_rows(const struct zinf_frame *f, int64_t extent)
 {
     bool rows = f->rows_share > 0 && extent == f->n_chosen;
@@ -54,7 +54,7 @@ void frame_cost_product(struct zinf_frame *f, const struct zinf_matmul *args)
     double tile = pace->wave > 0 ? TILE : 0, m = of_rows(f, args->m);
     double n = (double)args->n, k = m < (double)args->m ? (double)args->k : of_rows(f, args->k);
     double flops = 2 * k * (tiles(m, tile) * tiles(n, tile) + TAIL * pace->wave);
-    if (args->float8) /* each operand is read two times and its codes are written */
+    if (args->float8) /* each operand is read twice, and its codes are written */
         frame_cost(f, 0, (2 * FLOAT8_READS + 1) * (m + n) * k);
     const double of_a = args->float8 ? 1 : (double)zinf_dtype_bytes(args->a_dtype);
     const double of_b = args->float8 ? 1 : (double)zinf_dtype_bytes(args->b_dtype);

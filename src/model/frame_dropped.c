@@ -59,7 +59,7 @@ static int corrections(struct zinf_frame *f, const struct frame_linear *l,
         .m = 1,
         .n = rows,
         .k = 1,
-        .a = norms, /* its first 1 */
+        .a = norms, /* the first number is 1 */
         .b = ones,
         .c = *out,
         .a_dtype = ZINF_DTYPE_F32,
@@ -100,7 +100,7 @@ static int weigh_one(struct zinf_frame *f, const struct low_rank *r, void *argum
     return code ? code : frame_matmul(f, &args);
 }
 
-/* t = W x~, by adapter; zero in columns that none has. */
+/* t = W x~, by adapter. Columns without an adapter become zero. */
 static int weigh(struct zinf_frame *f, const struct frame_linear *l, const void *x, void *t)
 {
     struct ends ends = {.from = x, .to = t};
@@ -121,7 +121,7 @@ int frame_dropped_unscaled(struct zinf_frame *f, const struct frame_linear *l, c
     return code ? code : frame_adapt(f, l, x, unscaled);
 }
 
-/* y += gain t; t is not kept. */
+/* y += gain t; t is overwritten. */
 static int add_scaled(struct zinf_frame *f, const struct frame_linear *l, const float *gain,
                       void *t, void *y)
 {
@@ -154,7 +154,7 @@ int frame_dropped(struct zinf_frame *f, const struct frame_linear *l, const void
 
 /* ---- backward ---- */
 
-/* dx += mask(W^T corrected dy), of its rows and columns. */
+/* dx += mask(W^T corrected dy), for the adapter's rows and columns. */
 static int weigh_back_one(struct zinf_frame *f, const struct low_rank *r, void *argument)
 {
     const struct ends *e = argument;

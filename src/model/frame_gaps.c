@@ -1,4 +1,4 @@
-/* frame_gaps: gradients between tensors, which must be zero, and of whole units. */
+/* frame_gaps: sets gradients of the gaps between tensors to zero, and of whole units. */
 #include "model/frame.h"
 
 static int fill_zero(struct zinf_frame *f, float *grads, uint64_t first, uint64_t end)
@@ -32,7 +32,7 @@ int frame_zero_gaps(struct zinf_frame *f, uint32_t unit)
     return code ? code : fill_zero(f, grads, 0, first);
 }
 
-/* A tensor's gradient and the gap behind it. */
+/* Sets a tensor's gradient and the gap behind it to zero. */
 static int zero_tensor(struct zinf_frame *f, uint32_t unit, uint32_t tensor)
 {
     const struct zinf_unit *u = frame_unit(f, unit);

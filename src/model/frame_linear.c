@@ -1,14 +1,15 @@
 /*
- * frame_linear: products with the weights of linear layers, in whatever form these are stored, and
- * what adapters add to them. A layer can be adapted or quantised because it multiplies here; heads
- * over a vocabulary (stage_head.c) multiply with their tables by themselves and can be neither. Of
- * 8-bit floats, where these are chosen, are the layer's result and the gradient of its input; that
- * of its weight is a sum over all tokens, and stays of the parameters' type.
+ * frame_linear: products with weights of linear layers, in any form that they are stored in, and
+ * what adapters add to them. A layer can be adapted or quantised because it is multiplied here.
+ * Heads over a vocabulary (stage_head.c) multiply with their tables by themselves and can be
+ * neither. With products of 8-bit floats, a layer's result and the gradient of its input are made
+ * of these. The gradient of its weight is a sum over all tokens and is made of the parameters'
+ * type.
  */
 #include "model/frame_adapter.h"
 
-/* Not convolutions, whose weights are small, nor new tokens of a text that is continued: how many
- * of them a product has would change their scale. */
+/* Convolutions are left out, because their weights are small, and so are new tokens of a text that
+ * is continued, because the scale would depend on how many of them a product has. */
 static int choose_float8(const struct zinf_frame *f, const struct frame_linear *l,
                          enum zinf_float8 type, struct zinf_matmul *args)
 {
@@ -25,7 +26,7 @@ static int choose_float8(const struct zinf_frame *f, const struct frame_linear *
                      (long long)frame_linear_weight(f, l)->rows, ZINF_FLOAT8_EXTENT);
 }
 
-/* With the layer's weight as b; as floats of 8 bits a is of this type. */
+/* Multiplies with the layer's weight as b. type: of a, if the product is one of 8-bit floats. */
 static int multiply(struct zinf_frame *f, const struct frame_linear *l, enum zinf_float8 type,
                     struct zinf_matmul *args)
 {
@@ -95,7 +96,7 @@ int frame_linear_backward_input(struct zinf_frame *f, const struct frame_linear 
     return code;
 }
 
-/* unscaled = x V^T: what the layer makes without magnitudes and bias. */
+/* unscaled = x V^T, the layer's result without magnitudes and bias. */
 static int make_unscaled(struct zinf_frame *f, const struct frame_linear *l, const void *x,
                          void *unscaled)
 {
@@ -105,7 +106,7 @@ static int make_unscaled(struct zinf_frame *f, const struct frame_linear *l, con
     return code ? code : frame_adapt(f, l, x, unscaled);
 }
 
-/* Of magnitudes, for which the layer's result without them is made once more. */
+/* Gradients of magnitudes. They need the layer's result without magnitudes, which is made again. */
 static int magnitude_gradients(struct zinf_frame *f, const struct frame_linear *l, const void *dy,
                                const void *x)
 {

@@ -24,7 +24,7 @@ bool frame_has_magnitude(const struct zinf_frame *f, const struct frame_linear *
     return false;
 }
 
-/* c [m][rank] = a A^T in fp32; a: rows of the weight, or A. */
+/* c [m][rank] = a A^T in fp32. a: rows of the weight, or A itself. */
 static int times_a(struct zinf_frame *f, const struct low_rank *r, const void *a, int64_t m,
                    float *c)
 {

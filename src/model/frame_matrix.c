@@ -1,14 +1,14 @@
 /*
- * frame_matrix: the weights of a linear layer as a product takes them. What is quantised becomes
- * numbers in scratch by each call that needs it, and is gone with the call's scratch: of all that a
- * unit has in 4 bits no more than one matrix is numbers at a time. Where a plan has room for a
- * whole unit as numbers they are made once and stay there for all calls of the unit that follow.
+ * frame_matrix: the weights of a linear layer as a product takes them. Each call that needs a
+ * quantised matrix converts it in scratch, and it is gone with the call's scratch. So of a unit
+ * that is stored in 4 bits only one matrix at a time is there as numbers. Where the plan has room
+ * for a whole unit as numbers, these are made once and stay for all further calls of the unit.
  */
 #include "model/frame.h"
 
-enum { NUMBERS_ALIGN = 256 }; /* as all that a frame takes */
+enum { NUMBERS_ALIGN = 256 }; /* as for all memory of a frame */
 
-/* All rows that a piece gives a tensor, which is made in scratch. */
+/* Converts the rows of a tensor that one piece has. */
 static int dequantize_piece(struct zinf_frame *f, uint32_t unit, const struct zinf_tensor *tensor,
                             const struct zinf_piece *piece, void *w)
 {
@@ -37,7 +37,7 @@ uint64_t zinf_numbers_at(const struct zinf_unit *unit, uint32_t tensor, uint64_t
     return at;
 }
 
-/* Where a matrix stays; NULL: nowhere. Pointers into it are good until the call's end, since
+/* The place where a matrix stays, or NULL. Pointers to it are valid until the call ends, since
  * another unit of the call uses scratch. */
 static void *lasting(struct zinf_frame *f, uint32_t unit, uint32_t tensor, bool *made)
 {

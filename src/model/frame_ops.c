@@ -1,6 +1,7 @@
 /*
- * frame_ops: one device operation each. With a queue it is enqueued; without, its workspace, what a
- * library takes for it, its flops and its traffic are added to the frame, from the same arguments.
+ * frame_ops: one operation of the device each. With a queue it is enqueued. Without one, its
+ * workspace, the memory that a library takes for it, its flops and its bytes are added to the
+ * frame's, by the same arguments.
  */
 #include "model/frame_cost.h"
 
@@ -17,10 +18,10 @@ static const struct zinf_device_ops *ops_of(const struct zinf_frame *f)
 
 static struct zinf_device *device_of(const struct zinf_frame *f)
 {
-    return (struct zinf_device *)f->compute->device; /* questions change nothing */
+    return (struct zinf_device *)f->compute->device; /* questions do not change it */
 }
 
-/* Bytes of n elements of the number type that is computed in, and of another one. */
+/* values: bytes of n numbers of the parameters' type. typed: of another type. */
 static double values(const struct zinf_frame *f, int64_t n)
 {
     return (double)n * (double)frame_width(f);
@@ -31,8 +32,8 @@ static double typed(enum zinf_dtype dtype, int64_t n)
     return (double)n * (double)zinf_dtype_bytes(dtype);
 }
 
-/* frame_NAME: an entry of the device's table that moves so many bytes. The declaration at the end
- * takes the semicolon. */
+/* Defines frame_NAME, which calls an entry of the device's table that reads and writes so many
+ * bytes. The declaration at its end takes the semicolon. */
 #define ONE_OPERATION(name, entry, type, bytes)                                                    \
     int frame_##name(struct zinf_frame *f, const struct type *args)                                \
     {                                                                                              \
@@ -85,7 +86,8 @@ int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args)
     return 0;
 }
 
-/* A query times the table's rows within reach, and these times a key, in scores of pairs. */
+/* Products of a query with the rows of the table within reach, and of these rows with a key,
+ * counted as pairs of a query and a key. */
 static double relative_pairs(const struct zinf_attention *args)
 {
     const struct zinf_relative *r = args->relative;
@@ -93,14 +95,14 @@ static double relative_pairs(const struct zinf_attention *args)
     return ((r->keys != NULL) + (r->queries != NULL)) * (reach < all ? reach : all) / 2;
 }
 
-/* Multiplications and additions of scores and of their sums over the values. */
+/* Flops of scores and of the sums of values that they weigh. */
 static double attention_flops(const struct zinf_attention *args)
 {
     const double seq = (double)args->seq, window = (double)args->window;
     double columns = (double)(args->n_heads * args->head_dim);
     double keys = (double)zinf_attention_keys(args);
     const bool behind = zinf_attention_ahead(args) >= zinf_attention_keys(args) - 1;
-    double pairs = args->causal && !behind ? (seq + 1) / 2 : keys; /* of a query, in the mean */
+    double pairs = args->causal && !behind ? (seq + 1) / 2 : keys; /* keys of a query, on average */
     if (args->window && window < seq && !behind)
         pairs = window - window * (window - 1) / (2 * seq);
     if (args->relative)
@@ -108,7 +110,7 @@ static double attention_flops(const struct zinf_attention *args)
     return 4 * (double)args->batch * seq * pairs * columns;
 }
 
-/* Queries and results, keys and values. */
+/* Bytes of queries and results, and of keys and values. */
 static double attention_bytes(const struct zinf_attention *args)
 {
     double queries = 2 * (double)(args->seq * args->n_heads);
@@ -131,7 +133,7 @@ int frame_attention(struct zinf_frame *f, const struct zinf_attention *args)
                     : measure_attention(f, args, false);
 }
 
-/* The last of the rows sees all that there may be, and so at most do the others. */
+/* Counted as if every row saw as much as the last one can. */
 int frame_attention_cached(struct zinf_frame *f, const struct zinf_attention_cached *args)
 {
     const struct zinf_device_ops *ops = ops_of(f);
@@ -168,7 +170,7 @@ ONE_OPERATION(convolution, convolution_forward, zinf_convolution,
 ONE_OPERATION(convolution_backward, convolution_backward, zinf_convolution,
               4 * values(f, args->batch * args->seq * args->cols));
 
-/* Of products with the state and of those between the rows of a chunk. */
+/* Flops of products with the state, and of those between rows of a chunk. */
 static double scan_flops(const struct zinf_scan *args)
 {
     const double key = (double)args->key_dim, value = (double)args->value_dim;
@@ -283,7 +285,7 @@ int frame_mask_samples(struct zinf_frame *f, void *x, float p, uint32_t site, in
 
 /* ---- tables, loss ---- */
 
-/* Rows of a whole vocabulary: a tile of it is asked for its share of them. */
+/* Counted for the rows of a whole vocabulary: a tile has its share of them. */
 ONE_OPERATION(embedding, embedding_forward, zinf_embedding,
               2 * typed(args->dtype, args->rows * args->cols));
 ONE_OPERATION(embedding_backward, embedding_backward, zinf_embedding,

@@ -9,12 +9,12 @@
 #include "model/frame_adapter.h"
 #include "model/shards.h"
 
-/* An adapter of a shard's weight in one call. */
+/* An adapter of a shard's weight, in one call. */
 struct part {
     const struct zinf_adapted *spec;
-    uint32_t unit; /* the adapter's place at hand */
+    uint32_t unit; /* number of the adapter's unit among those at hand */
     int64_t rows, rank, in, out;
-    int64_t ld; /* elements from row to row of y, where outputs are cut */
+    int64_t ld; /* elements from row to row of y where outputs are cut */
     bool turned;
 };
 
@@ -47,7 +47,7 @@ static struct part part_of(const struct zinf_frame *f, const struct shard_produc
     return a;
 }
 
-/* Its columns of y or dy. */
+/* The adapter's columns of y or dy. */
 static void *columns(const struct zinf_frame *f, const struct part *a, const void *y, size_t width)
 {
     return shard_at(f, y, a->spec->first_row * width);
@@ -172,7 +172,7 @@ static int outer(struct zinf_frame *f, const struct part *a, const void *x, int6
     return frame_matmul(f, &args);
 }
 
-/* Of A, or its part: v^T x~, the other way round where A lies so. */
+/* The gradient of A or the shard's part of it: v^T x~, or its transpose where A is stored so. */
 static int gradient_of_a(struct zinf_frame *f, const struct part *a, const void *dy, const void *x,
                          float *out)
 {
@@ -189,7 +189,7 @@ static int gradient_of_a(struct zinf_frame *f, const struct part *a, const void 
     return code;
 }
 
-/* Of B, or its part: dy^T u. */
+/* The gradient of B or the shard's part of it: dy^T u. */
 static int gradient_of_b(struct zinf_frame *f, const struct part *a, const void *dy, const void *x,
                          float *out)
 {
@@ -267,7 +267,7 @@ int shard_depth_adapt_weight(struct zinf_frame *f, const struct shard_product *p
 
 /* ---- of all shards ---- */
 
-/* The k-th adapter of each weight. */
+/* A call for adapter number k of each shard's weight. */
 struct call {
     const struct shard_adapters *all;
     uint32_t k;
@@ -293,7 +293,7 @@ static int make_b(struct zinf_frame *f, const void *call, uint32_t shard, float 
     return code;
 }
 
-/* Over all shards; nothing where the adapter is not trained. */
+/* Sums a gradient over all shards. Nothing is done if the adapter is not trained. */
 static int sum_all(struct zinf_frame *f, const struct call *c, bool of_b)
 {
     const struct part a = part_of(f, &c->all->p[0], c->k);
@@ -305,7 +305,7 @@ static int sum_all(struct zinf_frame *f, const struct call *c, bool of_b)
     return code || !grad ? code : frame_zero_gap(f, a.unit, tensor);
 }
 
-/* B of the weight that the shards from one on have. */
+/* Sums the gradient of B over the shards that have one weight; the first of them is given. */
 static int sum_weight(struct zinf_frame *f, const struct call *c, uint32_t first)
 {
     const struct part a = part_of(f, &c->all->p[first], c->k);

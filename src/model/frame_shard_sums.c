@@ -1,4 +1,4 @@
-/* frame_shard_sums: sums over shards, those of this rank and of the others. */
+/* frame_shard_sums: sums over shards, of this rank and of others. */
 #include "model/shards.h"
 
 /* dst += src */
@@ -39,8 +39,8 @@ static uint32_t count_ranks(const struct zinf_frame *f)
     return f->graph->shards.of / f->graph->shards.n;
 }
 
-/* While measuring: what so many ranks bring together, and of that what one of them sends. A sum is
- * scattered and gathered, a slice of a rank's to each other one, and back. */
+/* Counts, while measuring, what so many ranks exchange, and how much of it one rank sends. For a
+ * sum each rank sends a slice to every other rank, and later the sum of its own slice. */
 static void count(struct zinf_frame *f, uint64_t bytes, uint32_t ranks, int times)
 {
     if (f->queue || ranks < 2)
@@ -62,7 +62,7 @@ int shard_sum_ranks(struct zinf_frame *f, float *x, uint64_t elems)
     return ranks && f->queue ? ranks->sum(ranks->context, x, elems, 0) : 0;
 }
 
-/* For the sum of what is found. */
+/* For a sum of arrays that exist already. */
 struct found {
     const float *found;
     uint64_t elems;

@@ -1,4 +1,4 @@
-/* frame_shards: a shard's products, with what adapters add to them. */
+/* frame_shards: products of a shard, with what adapters add to them. */
 #include "model/frame_adapter.h"
 #include "model/shards.h"
 
@@ -8,7 +8,7 @@ static const struct zinf_tensor *tensor_of(const struct zinf_frame *f,
     return &frame_unit(f, p->unit)->tensors[p->weight];
 }
 
-/* A part of a quantised matrix's columns: all of it becomes numbers, [out][in]. */
+/* Takes the shard's columns of a quantised matrix. All of it is converted, as [out][in]. */
 static int take_columns(struct zinf_frame *f, const struct shard_product *p,
                         struct zinf_matmul *args)
 {
@@ -30,7 +30,7 @@ static int take_columns(struct zinf_frame *f, const struct shard_product *p,
     return frame_dequantize(f, &call);
 }
 
-/* With the shard's weight as b. */
+/* Multiplies with the shard's weight as b. */
 static int multiply(struct zinf_frame *f, const struct shard_product *p, struct zinf_matmul *args)
 {
     const struct zinf_tensor *t = tensor_of(f, p);
@@ -99,7 +99,7 @@ static int gradient(struct zinf_frame *f, const struct shard_product *p, const v
 
 /* ---- outputs are cut ---- */
 
-/* For whoever asks which tensors products are made with. */
+/* Reports the weight to a caller that looks for linear layers. */
 static void tell(const struct zinf_frame *f, const struct shard_product *p)
 {
     if (f->see_linear)

@@ -1,4 +1,5 @@
-/* freeze: patterns over names to units that are frozen, and companions of what is not. */
+/* freeze: finds the units that patterns over names freeze, and makes companions for tensors that
+ * stay trained. */
 #include "model/freeze.h"
 #include "model/companion.h"
 #include "model/tensors.h"
@@ -66,7 +67,7 @@ static bool is_frozen(struct freeze_choice *c, const struct zinf_piece *piece, c
     return frozen;
 }
 
-/* Tensors of the file that are one of ours are frozen together or not at all. */
+/* Tensors of the file that are one tensor here must be frozen together. */
 static int look_at(struct freeze_choice *c, const struct zinf_tensor *t, const char *prefix,
                    bool *trained)
 {

@@ -130,6 +130,8 @@ struct zinf_piece {
     bool transposed; /* the file has [in][out] */
     /* transposed, and the file's even rows come first as columns here, then its odd ones */
     bool turns;
+    /* of a decoder: a unit that is not cut has all rows of the file's tensor in the file's order */
+    bool in_order;
     /* The file's tensor is n_slabs matrices one behind the other, such as the experts of a layer,
      * and this piece is of number `slab`. 0: the file's tensor is one matrix. */
     uint64_t n_slabs, slab;
@@ -185,8 +187,8 @@ struct zinf_tensor {
     /* For a cut tensor: its rows are inputs, [in][out], of which this shard has some; else outputs.
      */
     bool turned;
-    /* For a cut tensor: its pieces are consecutive rows of files' tensors, so that the tensors of
-     * all shards make up whole matrices of the files. */
+    /* For a cut tensor: the tensors of all shards make up matrices of the files, which a unit that
+     * is not cut has whole, with rows in the files' order. */
     bool joins;
     /* For a unit that is one of several a stage visits, such as an expert: the name, without the
      * family's prefix, of the parameter in which transformers stacks this tensor of all visits.

@@ -1,9 +1,9 @@
-/* heads: the end of an architecture's name, read and written as transformers has it. */
+/* heads: reads and writes the ends of architectures' names as transformers does. */
 #include "model/heads.h"
 
 #include <stdio.h>
 
-/* What names of architectures end in; the first two are of heads that foretell tokens. */
+/* Ends of architectures' names. The first two are of heads that predict the next token. */
 static const char *const ends[] = {"LMHeadModel", "ForCausalLM", "ForSequenceClassification",
                                    "ForMaskedLM", "Model"};
 #define N_ENDS (sizeof ends / sizeof *ends)
@@ -14,7 +14,7 @@ bool heads_ends(const char *text, const char *end)
     return n >= tail && !strcmp(text + n - tail, end);
 }
 
-/* Which of the ends it is; N_ENDS: none of them. */
+/* The number of the name's end, or N_ENDS. */
 static size_t end_of(const char *architecture)
 {
     size_t i = 0;

@@ -1,4 +1,4 @@
-/* model: config.json to family to graph. */
+/* model: from config.json to a family and its graph. */
 #include "model/model.h"
 
 #include "base/random.h"
@@ -20,18 +20,18 @@
 struct zinf_model {
     const struct zinf_family *family;
     cJSON *config;
-    char *folder; /* that it was read from; NULL: a file or a document alone */
+    char *folder; /* that it was read from; NULL: it was read from a file or a document */
     struct zinf_graph *graph;
-    struct zinf_graph *whole; /* with all shards; NULL: the graph has them */
-    struct zinf_graph *part;  /* of the graph some stages; NULL: all are here */
+    struct zinf_graph *whole; /* the graph with all shards; NULL: graph has them all */
+    struct zinf_graph *part;  /* a graph of some stages only; NULL: graph is used */
     struct zinf_model_facts facts;
-    float dropout; /* < 0: as config says */
+    float dropout; /* negative: as in config.json */
     bool join_tiles, packed, has_pairs;
-    struct zinf_shards shards; /* of 0: none */
+    struct zinf_shards shards; /* .of is 0 if the model is not cut */
     struct quantize_choice quantize;
     struct adapter_choice *adapter;          /* NULL: none */
     struct freeze_choice *freeze;            /* NULL: none */
-    struct zinf_model_preference preference; /* where it has */
+    struct zinf_model_preference preference; /* used if has_pairs */
 };
 
 /* ---- opening ---- */
@@ -64,7 +64,7 @@ static int read_file_dtype(struct zinf_model *m, const char *what)
     return code;
 }
 
-/* What is done to a finished graph does not know of shards. */
+/* Refuses choices that change a finished graph and cannot handle shards. */
 static int check_shards(const struct zinf_model *m, const struct zinf_graph *graph)
 {
     const char *what = m->adapter && adapter_not_cut(m->adapter) ? adapter_not_cut(m->adapter)
@@ -85,7 +85,7 @@ static int check_shards(const struct zinf_model *m, const struct zinf_graph *gra
                 : 0;
 }
 
-/* A graph of the present choices. */
+/* Builds a graph by the present choices. */
 static int build_one(struct zinf_model *m, const char *what, struct zinf_shards shards,
                      struct zinf_graph **out)
 {
@@ -126,7 +126,7 @@ static int build_one(struct zinf_model *m, const char *what, struct zinf_shards 
     return code;
 }
 
-/* Replaces the graph by one of the present choices. */
+/* Builds a graph by the present choices and replaces the model's. */
 static int build_graph(struct zinf_model *m, const char *what)
 {
     struct zinf_shards all = m->shards;
@@ -492,7 +492,8 @@ int zinf_model_adapter_config(const struct zinf_model *m, const char *base, cJSO
 
 /* ---- new models ---- */
 
-/* FNV-1a: a stream number for a tensor's name, so that init does not depend on the order. */
+/* FNV-1a of a tensor's name, which numbers its stream of random numbers, so that initial weights do
+ * not depend on the order of tensors. */
 static uint64_t stream_of(const char *name)
 {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -501,7 +502,7 @@ static uint64_t stream_of(const char *name)
     return hash;
 }
 
-/* Of numbers from -most to most: the logarithms of as many from most / 1000 on. */
+/* Turns numbers from -most to most into the logarithms of numbers from most / 1000 to most. */
 static void make_logarithms(float *x, uint64_t n, float most)
 {
     const float least = most / 1000;

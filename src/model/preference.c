@@ -1,9 +1,9 @@
-/* preference: the end of a graph, anew. */
+/* preference: replaces the end of a graph by a loss of pairs. */
 #include "model/preference.h"
 
 #include <stdio.h>
 
-/* The stage that makes the loss; n_stages: none. */
+/* The stage that makes a value; n_stages: none does. */
 static uint32_t maker_of(const struct zinf_graph *g, uint32_t value)
 {
     for (uint32_t s = 0; s < g->n_stages; s++)
@@ -74,7 +74,7 @@ static uint32_t add_told(struct zinf_graph *g, const char *name, enum zinf_value
             .kind = kind, .rows_of = ZINF_ROWS_OF_SAMPLE, .cols = 1, .element = ZINF_ELEMENT_F32});
 }
 
-/* What a head makes becomes a value with a gradient. */
+/* Makes a head's loss a value with a gradient. */
 static void be_activation(struct zinf_value *value, const char *name)
 {
     value->kind = ZINF_VALUE_ACTIVATION;
@@ -126,7 +126,7 @@ static void add_stage(struct zinf_graph *g, const struct zinf_model_preference *
     zinf_stage_append(g, stage, ZINF_STAGE_OUT, rewards);
 }
 
-/* The head of one number is a score; its labels' bits are the pairs' margins. */
+/* For a head of one number, which is a score. The bits of its labels are the margins of pairs. */
 static int score_graph(struct zinf_graph *g, const struct zinf_model_preference *spec)
 {
     const uint32_t scores = g->loss, head = maker_of(g, scores);

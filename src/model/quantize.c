@@ -32,7 +32,7 @@ static int read_method(const cJSON *quantized, const char *what, const char **me
 
 static int read_4bit(struct quantize_choice *out, const cJSON *quantized, const char *what)
 {
-    const char *type = "fp4"; /* where it is not said */
+    const char *type = "fp4"; /* bitsandbytes' default */
     int code = zinf_json_string(quantized, what, "bnb_4bit_quant_type", &type);
     if (!code && strcmp(type, "nf4"))
         code = zinf_fail(-ENOTSUP,
@@ -44,7 +44,7 @@ static int read_4bit(struct quantize_choice *out, const cJSON *quantized, const 
     return code;
 }
 
-/* Blocks of 128 x 128, or where there are none one scale for a whole matrix. */
+/* Scales are of blocks of 128 x 128, or of a whole matrix. */
 static int read_fp8(struct quantize_choice *out, const cJSON *quantized, const char *what)
 {
     const cJSON *block = cJSON_GetObjectItemCaseSensitive(quantized, "weight_block_size");
@@ -130,7 +130,7 @@ static bool is_skipped(const struct quantizing *p, const struct zinf_piece *piec
     return false;
 }
 
-/* Whether the unit has all rows of the piece's tensor in the file, which become one image. */
+/* Whether the unit has all rows of the piece's tensor of the file, which become one image. */
 static bool has_whole(const struct zinf_unit *unit, const struct zinf_piece *wanted)
 {
     uint64_t rows = 0;
@@ -175,7 +175,8 @@ static int quantize_tensor(const struct quantizing *p, const struct zinf_unit *u
     return 0;
 }
 
-/* The vocabulary's tiles are swept by all rows; a sweep that rows choose in is of experts. */
+/* Tiles of the vocabulary are not quantised. Of a sweep's units only those that rows choose are,
+ * which are experts. */
 static void see_linear(void *seer, uint32_t unit, int tensor)
 {
     struct quantizing *p = seer;

@@ -1,7 +1,6 @@
 /*
- * range: a part of a model's stages as a graph of its own. Values and units keep their numbers:
- * those that no stage of the part has to do with are there, but empty. Lists, tensors and specs are
- * the model's.
+ * range: makes a graph of a part of a model's stages. Values and units keep their numbers; those
+ * that the part does not use are there, but empty. Lists, tensors and specs are the model's.
  */
 #include "model/range.h"
 
@@ -9,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* The first stage that makes a value, and the last one that reads it. */
+/* The stage that makes a value first, and the one that reads it last. */
 struct life {
     uint32_t made, read;
 };
@@ -26,7 +25,7 @@ static struct life life_of(const struct zinf_graph *g, uint32_t value)
     return l;
 }
 
-/* The number of the range that has the stage. */
+/* The number of the stage's range. */
 static uint32_t range_of(const struct zinf_ranges *r, uint32_t stage)
 {
     uint32_t k = 0;
@@ -40,8 +39,8 @@ static void add_id(struct zinf_ids *ids, uint32_t number)
     ids->at[ids->n++] = number;
 }
 
-/* A rank that had the value in an earlier range has it. Where the value's gradient comes to
- * nothing, none crosses. */
+/* A rank that had the value in an earlier range still has it. If nothing needs the value's
+ * gradient, none is sent. */
 static void place_value(struct zinf_graph *part, const struct zinf_graph *whole,
                         const struct zinf_ranges *r, uint32_t v)
 {
@@ -90,7 +89,8 @@ static void empty_unit(struct zinf_unit *unit)
     unit->elems = unit->decay_elems = unit->image_bytes = 0;
 }
 
-/* The rank's ranges, with room for the lists, and their stages one after the other. */
+/* Fills in the rank's ranges and copies their stages, one after the other; there is room for the
+ * lists. */
 static bool take_stages(struct zinf_graph *part, const struct zinf_graph *whole,
                         const struct zinf_ranges *r)
 {
@@ -144,7 +144,7 @@ int graph_take_ranges(struct zinf_graph **out, const struct zinf_graph *whole,
 
 /* ---- layers ---- */
 
-/* The number behind the name's point; -1: it has none. */
+/* The number behind the point in a stage's name; -1 if it has none. */
 static int64_t number_of(const struct zinf_stage *stage)
 {
     const char *point = strrchr(stage->name, '.');

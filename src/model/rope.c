@@ -12,14 +12,14 @@
 
 static const char original_key[] = "original_max_position_embeddings";
 
-/* A configuration's keys, all kinds together. */
+/* What a configuration says, for all kinds together. */
 struct scaling {
     const cJSON *object; /* rope_parameters or rope_scaling, or NULL */
     const char *kind;
     double theta, partial, factor, low, high, fast, slow, attention, mscale, mscale_all, alpha;
     bool truncate;
-    int64_t original;         /* positions of the training before the scaling */
-    const cJSON *divisors[2]; /* longrope: for short sequences, for long ones */
+    int64_t original;         /* positions that the model was trained with before the scaling */
+    const cJSON *divisors[2]; /* longrope: those of short sequences and of long ones */
 };
 
 static int read_object(const struct zinf_model_source *source, const struct rope_source *of,
@@ -60,7 +60,7 @@ static int read_scaling(const struct zinf_model_source *source, const struct rop
         {"alpha", &s->alpha},
     };
     int code = read_object(source, of, s);
-    /* Two of them stand beside the object in the older form. */
+    /* In an older form two numbers are beside the object. */
     for (size_t i = 0; !code && i < 2; i++)
         code = zinf_json_double(source->config, source->what, numbers[i].key, numbers[i].out);
     if (!code && of->theta_key)
@@ -78,7 +78,7 @@ static int read_scaling(const struct zinf_model_source *source, const struct rop
     s->divisors[0] = cJSON_GetObjectItemCaseSensitive(s->object, "short_factor");
     s->divisors[1] = cJSON_GetObjectItemCaseSensitive(s->object, "long_factor");
     code = zinf_json_int(s->object, source->what, original_key, &s->original);
-    /* Beside the object it comes before what is in it. */
+    /* A key beside the object counts more than the one in it. */
     return code ? code : zinf_json_int(source->config, source->what, original_key, &s->original);
 }
 
@@ -100,7 +100,7 @@ static double llama3_frequency(const struct scaling *s, double inv)
     return (1 - ramp) * inv / s->factor + ramp * inv;
 }
 
-/* The pair that turns `turns` times over the original length, as a real number. */
+/* The pair that makes so many turns over the original length, as a real number. */
 static double yarn_pair(const struct scaling *s, int64_t dims, double turns)
 {
     return (double)dims * log((double)s->original / (turns * 2 * M_PI)) / (2 * log(s->theta));
@@ -116,7 +116,7 @@ static double yarn_frequency(const struct scaling *s, int64_t dims, int64_t i, d
     low = fmax(low, 0);
     high = fmin(high, (double)(dims - 1));
     if (low == high)
-        high += 0.001; /* a step and no division by zero, as everybody does it */
+        high += 0.001; /* avoids a division by zero, as other implementations do */
     double ramp = fmin(fmax(((double)i - low) / (high - low), 0), 1);
     return inv / s->factor * ramp + inv * (1 - ramp);
 }
@@ -126,7 +126,7 @@ static double yarn_magnitude(double factor, double mscale)
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-/* By how much YaRN's cosines and sines are longer than one. */
+/* The factor by which YaRN lengthens cosines and sines. */
 static double yarn_scale(const struct scaling *s)
 {
     if (s->attention > 0)
@@ -136,7 +136,7 @@ static double yarn_scale(const struct scaling *s)
     return yarn_magnitude(s->factor, 1);
 }
 
-/* By how much LongRoPE's are: by how much longer sequences may get than they were. */
+/* LongRoPE's factor for cosines and sines, by how much longer sequences may get. */
 static double long_scale(const struct scaling *s)
 {
     if (s->attention > 0)
@@ -153,11 +153,11 @@ enum kind {
     KIND_BANDS,
     KIND_YARN,
     KIND_LONG,
-    KIND_PROPORTIONAL, /* slower pairs do not turn; the others as if all did */
+    KIND_PROPORTIONAL, /* only fast pairs turn, with the frequencies of the default kind */
     KINDS,
 };
 
-/* The factor of longrope is how much longer sequences may get, unless a key says otherwise. */
+/* longrope's factor is the quotient of the new and the original length unless a key gives it. */
 static int find_kind(const struct zinf_model_source *source, const struct rope_source *of,
                      struct scaling *s, enum kind *out)
 {
@@ -184,7 +184,7 @@ static int find_kind(const struct zinf_model_source *source, const struct rope_s
                      source->what, s->kind);
 }
 
-/* Divisors of all pairs, above 0. */
+/* Checks that there is a divisor above 0 for each pair. */
 static int check_divisors(const struct zinf_model_source *source, const struct scaling *s,
                           int64_t dims)
 {
@@ -230,7 +230,8 @@ static int check_scaling(const struct zinf_model_source *source, const struct sc
     return 0;
 }
 
-/* Frequencies in the graph's memory. divisors: longrope's; turning: pairs that turn. */
+/* Makes the frequencies in the graph's memory. divisors: of longrope. turning: how many pairs
+ * turn. */
 static const float *make(struct zinf_graph *graph, const struct scaling *s, enum kind kind,
                          int64_t dims, int64_t turning, const cJSON *divisors)
 {

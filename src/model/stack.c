@@ -1,11 +1,11 @@
-/* stack: numbers and names of encoders and of decoders that read them to values, units and stages.
- */
+/* stack: makes values, units and stages from the description of an encoder, and of a decoder that
+ * reads one. */
 #include "model/stack_parts.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* What a layer takes, in this order. */
+/* The order of a layer's inputs. */
 enum { IN_X, IN_SEGMENTS, IN_SOURCE, IN_SOURCE_SEGMENTS };
 
 /* ---- a layer's spec ---- */
@@ -16,7 +16,7 @@ static struct norm_spec no_norm(struct norm_spec norm)
     return norm;
 }
 
-/* Attention to the source, from that to the sequence itself. */
+/* The spec of attention to the source, made from that of attention to the sequence itself. */
 static struct attention_spec cross_of(const struct attention_spec *own,
                                       const int at[DECODER_PLACES])
 {
@@ -101,7 +101,8 @@ void stack_add_layer(struct zinf_graph *graph, const struct stack *k, struct sta
     v->x = out;
 }
 
-/* Tokens to what the first layer takes; tiles: n of the table, from this unit on. */
+/* Adds the stages from tokens to the first layer's input. The table has n tiles from unit `tiles`
+ * on. */
 void stack_add_entry(struct zinf_graph *graph, const struct stack *k, struct decoder_values *v,
                      uint32_t tiles, uint32_t n)
 {
@@ -157,7 +158,7 @@ uint32_t stack_add_encoder(struct zinf_graph *graph, const struct stack *k,
 
 /* ---- a pair ---- */
 
-/* What the decoder reads: the last layer's output, or the norm of it. */
+/* Returns the value that the decoder reads: the last layer's output, or its norm. */
 static uint32_t add_source_end(struct zinf_graph *graph, const struct decoder *d, uint32_t x)
 {
     struct decoder_norm norm = {.unit = "source_final",

@@ -4,7 +4,7 @@
  */
 #include "model/stack_parts.h"
 
-/* act(dense(x)), of the table's columns. */
+/* act(dense(x)), with as many columns as the table. */
 static uint32_t add_dense(struct zinf_graph *graph, const struct decoder *d,
                           const struct stack_masked *m, uint32_t x)
 {
@@ -25,7 +25,7 @@ static uint32_t add_dense(struct zinf_graph *graph, const struct decoder *d,
     return out;
 }
 
-/* Its output's gradient is fp32: the head adds to it tile by tile. */
+/* The gradient of the output is fp32, since the head adds to it tile by tile. */
 static uint32_t add_norm(struct zinf_graph *graph, const struct decoder *d,
                          const struct stack_masked *m, uint32_t x)
 {

@@ -1,5 +1,5 @@
-/* stack_tables: what stands beside the layers of a stack: tables that they share, a convolution, a
- * projection behind the lookup; and where a table's rows begin. */
+/* stack_tables: what a stack has beside its layers: tables that layers share, a convolution, a
+ * projection behind the lookup; and the first row of a table. */
 #include "model/stack_parts.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ int stack_add_tensor(struct zinf_graph *graph, uint32_t unit, const struct stack
     return number;
 }
 
-/* A norm's weight and bias; -1 where there is none. */
+/* Adds a norm's weight and bias. Their numbers are -1 where they do not exist. */
 static void add_norm(struct zinf_graph *graph, uint32_t unit, const char *w, const char *b,
                      const struct stack *k, struct norm_spec *norm)
 {
@@ -65,7 +65,7 @@ static uint32_t add_distances(struct zinf_graph *graph, const struct stack *k)
     return unit;
 }
 
-/* Its tensors are the table, then the norm's. */
+/* The unit has the table and then the norm's tensors. */
 static uint32_t add_relative(struct zinf_graph *graph, const struct stack *k)
 {
     uint32_t unit = zinf_graph_add_unit(graph, true, "relative.0");

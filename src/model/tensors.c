@@ -1,7 +1,7 @@
 /*
- * tensors: applying row maps. What is not transposed goes straight from or to the file in runs of
- * rows; what is transposed goes through scratch in bands of rows of the file, in squares that stay
- * in cache.
+ * tensors: copies rows between files and units by row maps. Rows of a file that is not transposed
+ * are copied run by run. Of a transposed file, bands of rows go through scratch and are transposed
+ * in squares that stay in the cache.
  */
 #include "model/tensors.h"
 
@@ -12,12 +12,12 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 /* ---- runs ---- */
 
-/* Rows that follow each other in the file and in the unit. */
+/* Consecutive rows of both the file and the unit. */
 struct row_run {
     uint64_t file, flat, rows;
 };
 
-/* Run i of the map; where all runs are neighbours on both sides, they are one. */
+/* Run i of the map. If all runs follow each other on both sides, they are one run. */
 static struct row_run run_at(const struct zinf_row_map *map, uint64_t i)
 {
     return (struct row_run){map->file_first + i * map->file_stride,
@@ -34,13 +34,13 @@ static struct zinf_row_map joined(const struct zinf_row_map *map)
     return one;
 }
 
-/* Length of a row of the file's tensor as it lies there. */
+/* Elements of a row of the file's tensor. */
 static uint64_t file_row_elems(const struct zinf_piece *piece)
 {
     return piece->rank == 2 ? piece->shape[1] : 1;
 }
 
-/* Elements of the file in front of the piece's slab. */
+/* Elements of the file's tensor in front of the piece's slab. */
 static uint64_t slab_at(const struct zinf_piece *piece)
 {
     return piece->slab * piece->shape[0] * file_row_elems(piece);
@@ -50,9 +50,9 @@ static uint64_t slab_at(const struct zinf_piece *piece)
 
 enum { SQUARE = 32 };
 
-/* What of a band of a transposed file is one run of the unit's tensor. */
+/* The part of a band of a transposed file that is one run of the unit's tensor. */
 struct rectangle {
-    float *band; /* [n_cols][band_ld]: rows of the file are our columns */
+    float *band; /* [n_cols][band_ld]: the file's rows, which are columns of the unit's tensor */
     uint64_t band_ld;
     float *flat; /* [n_rows][flat_ld] */
     uint64_t flat_ld, n_rows, n_cols;
@@ -78,10 +78,11 @@ static void transpose(const struct rectangle *r, bool to_flat)
             transpose_square(r, i, j, to_flat);
 }
 
-/* Rows of the file that follow each other in columns here: all, or even or odd ones. */
+/* Rows of the file that are consecutive columns of the unit's tensor: all of them, or the even or
+ * the odd ones. */
 struct band {
-    float *at;           /* the first one's */
-    uint64_t ld, col, n; /* from row to row; its column here; how many */
+    float *at;           /* the first row */
+    uint64_t ld, col, n; /* elements from row to row; the first one's column; number of rows */
 };
 
 static void transpose_rows(const struct zinf_piece *piece, uint64_t cols, const struct band *band,
@@ -102,8 +103,8 @@ static void transpose_rows(const struct zinf_piece *piece, uint64_t cols, const 
     }
 }
 
-/* The piece's rows of a band of the file's rows [first, first + n), to or from the unit's tensor,
- * which begins at `rows` and has cols columns. */
+/* Copies the piece's part of a band, rows [first, first + n) of the file, to the unit's tensor or
+ * back. rows: the tensor, which has cols columns. */
 static void transpose_band(const struct zinf_piece *piece, uint64_t cols, uint64_t first,
                            uint64_t n, float *band, float *rows, bool to_flat)
 {
@@ -134,7 +135,7 @@ static int gather_rows(const struct zinf_tensor *tensor, const struct zinf_piece
     return code;
 }
 
-/* n_pieces of one tensor of the file, which is read once. */
+/* For n_pieces of one tensor of the file, which is read once for all of them. */
 static int gather_transposed(const struct zinf_tensor *tensor, const struct zinf_piece *piece,
                              uint32_t n_pieces, const struct zinf_gather *g, float *rows)
 {
@@ -176,7 +177,7 @@ int zinf_piece_gather(const struct zinf_tensor *tensor, const struct zinf_piece 
     return gather_pieces(tensor, piece, 1, g, rows);
 }
 
-/* Pieces from p on that are of the same tensor of the file, and slab of it. */
+/* How many pieces from p on are of the same tensor and slab of the file. */
 static uint32_t same_file_tensor(const struct zinf_tensor *t, uint32_t p)
 {
     uint32_t n = 1;
@@ -186,7 +187,8 @@ static uint32_t same_file_tensor(const struct zinf_tensor *t, uint32_t p)
     return n;
 }
 
-/* Of numbers the 8 leading bits, of what is left these again, and the rest: the sum has all 24. */
+/* Splits each number into its 8 leading bits, the 8 leading bits of the rest, and what is left. The
+ * sum of the three has all 24 bits. */
 static void split_exact(float *rows, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -222,7 +224,7 @@ int zinf_unit_gather(const struct zinf_unit *unit, const struct zinf_gather *g, 
 
 /* ---- streaming ---- */
 
-/* The part whose run begins at a row of the file, and that run. */
+/* Finds the part that has a run beginning at this row of the file. *run: the run. */
 static const struct zinf_file_part *part_at(const struct zinf_file_tensor *t, uint64_t row,
                                             struct row_run *run)
 {
@@ -250,7 +252,7 @@ static int stream_exact(const struct zinf_tensor *tensor, const float *rows,
     return code;
 }
 
-/* Run by run, in the file's order. */
+/* Writes the runs in the file's order. */
 static int stream_rows(const struct zinf_file_tensor *t, const struct zinf_stream *s)
 {
     const struct zinf_file_part *part, *before = NULL;
@@ -270,7 +272,7 @@ static int stream_rows(const struct zinf_file_tensor *t, const struct zinf_strea
     return code;
 }
 
-/* A row of the file has elements of all parts, whose units come one after the other. */
+/* A row of the file has elements of all parts, whose units are read one after the other. */
 static int stream_transposed(const struct zinf_file_tensor *t, const struct zinf_stream *s)
 {
     uint64_t most = s->scratch.elems / t->shape[1];
@@ -283,7 +285,7 @@ static int stream_transposed(const struct zinf_file_tensor *t, const struct zinf
             code = s->flat(s->context, t->parts[p].unit, &flat);
             if (code)
                 return code;
-            /* only read: one loop serves both ways */
+            /* only read; transpose_band copies both ways */
             float *rows = (float *)(uintptr_t)(flat + tensor->offset);
             transpose_band(t->parts[p].piece, tensor->cols, first, n, s->scratch.base, rows, false);
         }

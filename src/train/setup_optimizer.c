@@ -91,76 +91,45 @@ int setup_kept_part(const struct setup *s)
     return keeps ? setup_n_moments(s) + 1 : 0;
 }
 
-/* Calls see with each tensor's name and optimizer, of all ranks' stages. */
-static void see_choices(const struct setup *s, void (*see)(void *arg, const char *, uint32_t),
-                        void *arg)
+static uint32_t find_own(const struct zinf_unit *own, const char *name)
 {
-    for (uint32_t u = 0; u < s->n_units; u++)
-        for (uint32_t i = 0; unit_trains_anywhere(s, u) && i < s->stages->units[u].n_tensors; i++) {
-            const struct zinf_tensor *t = &s->stages->units[u].tensors[i];
-            see(arg, t->n_pieces ? t->pieces[0].name : "", s->rates[u][i].optimizer);
-        }
-}
-
-struct choices {
-    uint64_t *list;
-    uint32_t n;
-};
-
-static void chain(void *arg, const char *name, uint32_t optimizer)
-{
-    uint64_t *sum = arg;
-    *sum = XXH3_64bits_withSeed(name, strlen(name), *sum + optimizer);
-}
-
-static void append(void *arg, const char *name, uint32_t optimizer)
-{
-    struct choices *c = arg;
-    c->list[c->n++] = XXH3_64bits_withSeed(name, strlen(name), optimizer);
-}
-
-static int compare_numbers(const void *a, const void *b)
-{
-    const uint64_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-/* Ranks have other shards of a model that is cut, and shards in turn come in another order: so each
- * name counts once, and the order does not. */
-static int sum_of_shards(const struct setup *s, uint64_t *sum)
-{
-    size_t most = 1;
-    for (uint32_t u = 0; u < s->n_units; u++)
-        most += s->stages->units[u].n_tensors;
-    struct choices c = {malloc(most * sizeof *c.list), 0};
-    if (!c.list)
-        return zinf_fail(-ENOMEM, "no memory for the optimizers of tensors");
-    uint32_t once = 0;
-    see_choices(s, append, &c);
-    qsort(c.list, c.n, sizeof *c.list, compare_numbers);
-    for (uint32_t i = 0; i < c.n; i++)
-        if (!i || c.list[i] != c.list[i - 1])
-            c.list[once++] = c.list[i];
-    *sum = XXH3_64bits(c.list, once * sizeof *c.list);
-    free(c.list);
+    for (uint32_t i = 0; i < own->n_tensors; i++)
+        for (uint32_t k = 0; k < own->tensors[i].n_pieces; k++)
+            if (!strcmp(own->tensors[i].pieces[k].name, name))
+                return i;
     return 0;
 }
 
-int setup_name_optimizers(struct setup *s)
+const struct optimizer *setup_optimizer_of_whole(const struct setup *s, uint32_t unit,
+                                                 uint32_t tensor, const char *name)
+{
+    const bool shared = tensor_axis(s)->world > 1;
+    return setup_optimizer_of(s, unit, shared ? find_own(&s->stages->units[unit], name) : tensor);
+}
+
+/* A number of all tensors' names and optimizers, which is the same whoever has parts of them. */
+static uint64_t sum_optimizers(const struct setup *s)
+{
+    uint64_t sum = 0;
+    for (uint32_t u = 0; u < s->n_units; u++) /* of all ranks' stages */
+        for (uint32_t i = 0; unit_trains_anywhere(s, u) && i < s->whole->units[u].n_tensors; i++) {
+            const struct zinf_tensor *t = &s->whole->units[u].tensors[i];
+            const char *name = t->n_pieces ? t->pieces[0].name : "";
+            const struct optimizer *of = setup_optimizer_of_whole(s, u, i, name);
+            sum = XXH3_64bits_withSeed(name, strlen(name), sum + (uint64_t)(of - s->optimizers));
+        }
+    return sum;
+}
+
+void setup_name_optimizers(struct setup *s)
 {
     const size_t size = sizeof s->optimizers_text;
     char *text = s->optimizers_text;
-    uint64_t sum = 0;
     int at = snprintf(text, size, "%s", s->optimizers[0].rule->type);
     for (uint32_t i = 1; i < s->n_optimizers; i++)
         at += snprintf(text + at, size - (size_t)at, "+%s", s->optimizers[i].rule->type);
-    if (s->n_optimizers == 1)
-        return 0;
-    int code = s->stages->shards.of ? sum_of_shards(s, &sum) : 0;
-    if (!s->stages->shards.of)
-        see_choices(s, chain, &sum);
-    snprintf(text + at, size - (size_t)at, ".%016llx", (unsigned long long)sum);
-    return code;
+    if (s->n_optimizers > 1)
+        snprintf(text + at, size - (size_t)at, ".%016llx", (unsigned long long)sum_optimizers(s));
 }
 
 /* What only ranks that have whole units can do, and what keeps the moments of these. */

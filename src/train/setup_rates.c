@@ -282,6 +282,7 @@ static int find_rates(struct setup *s)
     bool decays = s->config->layer_decay != 1;
     cJSON *rules = NULL;
     bool spreads = s->grain == GRAIN_MATRICES;
+    const char *given = text ? key : decays ? "zinf.layer_decay" : "optimizer.type";
     if (!trains(s) || (!text && !decays && !spreads))
         return setup_check_optimizers(s);
     int code = take_rates(s);
@@ -297,7 +298,7 @@ static int find_rates(struct setup *s)
         code = setup_check_optimizers(s);
     for (uint32_t i = 0; !code && i < s->n_optimizers; i++)
         if (s->optimizers[i].rule->check_rates)
-            code = s->optimizers[i].rule->check_rates(s, text ? key : "zinf.layer_decay");
+            code = s->optimizers[i].rule->check_rates(s, given);
     cJSON_Delete(rules);
     return code;
 }
@@ -305,7 +306,9 @@ static int find_rates(struct setup *s)
 int setup_rates(struct setup *s)
 {
     int code = find_rates(s);
-    return code ? code : setup_name_optimizers(s);
+    if (!code)
+        setup_name_optimizers(s);
+    return code;
 }
 
 void setup_free_rates(struct setup *s)

@@ -20,6 +20,10 @@ static inline const struct optimizer *setup_optimizer_of(const struct setup *s, 
 {
     return &s->optimizers[s->rates ? s->rates[unit][tensor].optimizer : 0];
 }
+/* Of a tensor of s->whole. Ranks that share tensors number their own parts by themselves; they find
+ * them by the file's name of one of the tensor's pieces. */
+const struct optimizer *setup_optimizer_of_whole(const struct setup *s, uint32_t unit,
+                                                 uint32_t tensor, const char *name);
 /* Sets s->rates from zinf.learning_rates and zinf.layer_decay. -EINVAL, -ENOTSUP: the message names
  * the setting that cannot be used. */
 int setup_rates(struct setup *s);

@@ -55,11 +55,14 @@ rates_of_the_drive() {
 {"nvme": {"$work/measured": {"read": 1e8, "write": 1e8, "mixed": 1e8}}}
 END
     mkdir measured
-    estimate 0 --json && drive=$(number step_seconds) && less "$assumed" "$drive" &&
-        sed "s,\"$work/drive\",[\"$work/drive\"\, \"$work/more\"],g" nvme.json >two.json &&
-        run 0 "$zinf" estimate --model xl --config two.json --json &&
-        near "$(number step_seconds)" "$drive"
+    estimate 0 --json && drive=$(number step_seconds) && less "$assumed" "$drive"
     rates_status=$?
+    for paths in '"fresh"' "[\"$work/drive\"\, \"$work/more\"]" \
+        "[\"$work/drive\"\, \"$work/measured\"]"; do
+        sed "s,\"$work/drive\",$paths,g" nvme.json >other.json &&
+            run 0 "$zinf" estimate --model xl --config other.json --json &&
+            near "$(number step_seconds)" "$drive" || rates_status=1
+    done
     rmdir measured
     rm -r cache
     return $rates_status

@@ -218,6 +218,33 @@ losses adapters.share | cmp - "$work/adapted" &&
     cmp adapters4/model/adapter_model.safetensors adapters.share/model/adapter_model.safetensors
 verdict $? "have the same bits"
 
+# ---- several matrices in one tensor of the file, and queries that it has by head ----
+
+for model in "phi3 mini" "falcon_h1 0.5b" "qwen3_5_text 9b"; do
+    # shellcheck disable=SC2086
+    set -- $model
+    check "a $1" run 0 small_model "$1" "$1" "$2" 64
+    sed -i 's/"linear_num_key_heads":[^,]*/"linear_num_key_heads": 2/
+        s/"linear_num_value_heads":[^,]*/"linear_num_value_heads": 4/
+        s/"linear_\([a-z]*\)_head_dim":[^,]*/"linear_\1_head_dim": 8/g
+        s/"full_attention_interval":[^,]*/"full_attention_interval": 2/
+        s/"mamba_d_state":[^,]*/"mamba_d_state": 8/' "$1/config.json"
+    for parts in 1 4; do
+        config "parts$parts.json" $parts
+        check "in $parts" run 0 train "$1" "$1.$parts" --config "parts$parts.json"
+    done
+    check "is updated by the same optimizers" close_to "$1.4" "$1.1"
+done
+cp -r qwen3_5_text keys
+sed -i 's/"num_key_value_heads":[^,]*/"num_key_value_heads": 2/' keys/config.json
+check "one with two key heads" run 0 train keys keys.1 --config parts1.json
+for parts in 1 4; do
+    check "adapters of it in $parts" run 0 "$zinf" train --model keys.1/model --lora-rank 2 \
+        --lora-targets q_proj,k_proj,v_proj,o_proj --data text.txt --seq-len 16 --device host \
+        --seed 3 --steps 3 --progress none --config parts$parts.json --output keys.lora$parts
+done
+check "are updated by the same optimizers" close_to keys.lora4 keys.lora1
+
 # ---- what is refused ----
 
 config rates.json 4 ', "learning_rates": [{"pattern": "*k_proj.lora_B*", "scale": 2}]'

@@ -7,6 +7,19 @@
 #include "least_memory.h"
 
 #include "train/estimate.h"
+#include "train/trainer.h"
+
+/* An evaluation has no backward, which would read what stages keep beside values. */
+static void check_forward(const struct zinf_program *forward)
+{
+    const struct zinf_op *op = forward->ops;
+    uint32_t n_values = 0, n_others = 0;
+    CHECK(!forward->pieces);
+    for (uint32_t i = 0; i < forward->n_ops; i++, op++)
+        if (op->lane == ZINF_LANE_WRITE)
+            (*(op->flags & (OP_VALUE | OP_CARRIED) ? &n_values : &n_others))++;
+    CHECKF(n_values && !n_others, "%u writes of values, %u others", n_values, n_others);
+}
 
 /* Of a step in the steady state: read and written. */
 static void step_bytes(const struct setting *s, uint64_t bytes[2], uint64_t *planned)
@@ -19,6 +32,8 @@ static void step_bytes(const struct setting *s, uint64_t bytes[2], uint64_t *pla
     for (int step = 0; t && step < trainings.steps; step++)
         CHECKF(!next_step(t, s, (uint64_t)step, &r), "%s", zinf_error());
     CHECK(t && plan_says(t, "operations of a step"));
+    if (t)
+        check_forward(&t->plan.forward);
     memcpy(bytes, r.lane_bytes, 2 * sizeof *bytes);
     *planned = t ? zinf_trainer_planned_bytes(t, ZINF_MEMORY_DRIVE) : 0;
     zinf_trainer_destroy(t);

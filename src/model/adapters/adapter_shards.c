@@ -28,6 +28,7 @@ struct part {
     uint64_t first, rows; /* of the weight's tensor */
     uint64_t in, out;     /* of the whole module */
     uint64_t rank;
+    bool in_order; /* as in zinf_piece */
     const char *path;
 };
 
@@ -42,7 +43,11 @@ static struct part part_of(const struct attaching *at, uint32_t unit, uint32_t t
     const struct zinf_tensor *t = &at->graph->units[unit].tensors[tensor];
     const struct zinf_piece *p = &t->pieces[piece];
     const uint64_t whole = p->shape[p->transposed ? 1 : 0];
-    struct part part = {.weight = t, .unit = unit, .tensor = tensor, .first = p->rows.flat_first};
+    struct part part = {.weight = t,
+                        .unit = unit,
+                        .tensor = tensor,
+                        .first = p->rows.flat_first,
+                        .in_order = p->in_order};
     for (uint32_t i = 0; i < t->n_pieces; i++)
         if (is_same_file(p, &t->pieces[i]))
             part.rows += t->pieces[i].rows.rows * t->pieces[i].rows.count;
@@ -71,14 +76,15 @@ static const struct zinf_adapted *find_before(const struct attaching *at, const 
     return NULL;
 }
 
-/* The tensor that was added last is that shard's alone. */
+/* The tensor is that shard's alone. A factor has its rows as the module has them, whatever is
+ * beside the module in the weight's tensor. */
 static void mark_own(struct attaching *at, const struct part *part, uint32_t number)
 {
     const uint32_t home = companion_of(&at->second, part->unit);
     const struct zinf_tensor *weight = &at->graph->units[part->unit].tensors[part->tensor];
     struct zinf_tensor *own = &at->graph->units[home].tensors[number];
     own->cut = true;
-    own->joins = weight->joins;
+    own->joins = part->in_order;
     own->shard = weight->shard;
     own->counted_elsewhere = weight->counted_elsewhere;
 }

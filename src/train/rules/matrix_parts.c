@@ -49,14 +49,21 @@ bool rule_next_part(const struct zinf_unit *unit, uint32_t tensor, uint32_t piec
     return false;
 }
 
-bool rule_leads(const struct zinf_unit *unit, uint32_t tensor, uint32_t piece)
+/* The first part of the matrix that a piece is of. */
+static struct matrix_part first_part(const struct zinf_unit *unit, uint32_t tensor, uint32_t piece)
 {
     const struct zinf_tensor *t = &unit->tensors[tensor];
     for (uint32_t i = 0; t->joins && i <= tensor; i++)
         for (uint32_t k = 0; unit->tensors[i].joins && k < unit->tensors[i].n_pieces; k++)
             if (same_matrix(&t->pieces[piece], &unit->tensors[i].pieces[k]))
-                return i == tensor && k == piece;
-    return true;
+                return (struct matrix_part){i, k, 1};
+    return (struct matrix_part){tensor, piece, 1};
+}
+
+bool rule_leads(const struct zinf_unit *unit, uint32_t tensor, uint32_t piece)
+{
+    const struct matrix_part first = first_part(unit, tensor, piece);
+    return first.tensor == tensor && first.piece == piece;
 }
 
 /* The last tensor that has a part of one of this tensor's matrices. */
@@ -121,7 +128,7 @@ bool rule_is_matrix(const struct setup *s, uint32_t u, const struct zinf_tensor 
         const struct zinf_piece *p = &t->pieces[k];
         whole &= p->rank == 2 && !p->inner &&
                  (t->joins ? has_whole(unit, p)
-                           : p->shape[p->transposed ? 1 : 0] == rule_matrix_rows(p));
+                           : !t->cut && p->shape[p->transposed ? 1 : 0] == rule_matrix_rows(p));
     }
     return whole;
 }
@@ -146,9 +153,9 @@ static int check_run(const struct setup *s, uint32_t u, uint32_t tensor, uint32_
 {
     const struct zinf_unit *unit = &s->graph->units[u];
     bool alike = true;
-    for (uint32_t k = 0; k < unit->tensors[tensor].n_pieces;
-         k++) /* or parts before are another's */
-        alike &= rule_leads(unit, tensor, k);
+    /* Parts in a tensor before belong to another optimizer. */
+    for (uint32_t k = 0; k < unit->tensors[tensor].n_pieces; k++)
+        alike &= first_part(unit, tensor, k).tensor == tensor;
     for (uint32_t i = tensor; i < end; i++) {
         const struct tensor_rate *a = &s->rates[u][tensor], *b = &s->rates[u][i];
         const bool moves = unit->tensors[i].decay && unit->tensors[i].elems;

@@ -336,25 +336,14 @@ bool transfer_trains(const struct setup *s, const struct zinf_file_tensor *tenso
     return false;
 }
 
-/* Ranks that share tensors have parts of each, under its name, and number them by themselves. */
-static uint32_t own_tensor(const struct setup *s, const struct zinf_file_part *of)
-{
-    const struct zinf_unit *own = &s->stages->units[of->unit];
-    if (tensor_axis(s)->world > 1)
-        for (uint32_t i = 0; i < own->n_tensors; i++)
-            for (uint32_t k = 0; k < own->tensors[i].n_pieces; k++)
-                if (!strcmp(own->tensors[i].pieces[k].name, of->piece->name))
-                    return i;
-    return (uint32_t)(of->tensor - s->whole->units[of->unit].tensors);
-}
-
 bool transfer_has(const struct setup *s, const struct zinf_file_tensor *tensor, int part)
 {
     bool has = part == PART_PARAM;
     for (uint32_t p = 0; p < tensor->n_parts; p++) {
         const struct zinf_file_part *of = &tensor->parts[p];
-        has |= unit_trains_anywhere(s, of->unit) &&
-               part <= (int)setup_optimizer_of(s, of->unit, own_tensor(s, of))->rule->n_moments;
+        const uint32_t number = (uint32_t)(of->tensor - s->whole->units[of->unit].tensors);
+        const struct optimizer *by = setup_optimizer_of_whole(s, of->unit, number, of->piece->name);
+        has |= unit_trains_anywhere(s, of->unit) && part <= (int)by->rule->n_moments;
     }
     return has;
 }

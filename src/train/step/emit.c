@@ -199,6 +199,7 @@ static void emit_carry_chunk(struct emitter *e, uint32_t s, int64_t m)
 {
     const struct groups groups = {carried_needs(e->p, s, emit_chunk(e, m)),
                                   call_groups(e, s, m).end};
+    struct zinf_operand kept = {0};
     for (uint32_t g = groups.first; g < groups.end; g++) {
         struct call c = emit_call_of(e, s, ZINF_PASS_CARRY, 0, m);
         call_set_group(&c, groups, g);
@@ -206,7 +207,7 @@ static void emit_carry_chunk(struct emitter *e, uint32_t s, int64_t m)
         call_inputs(e, &c);
         const struct zinf_operand carried =
             in_parts(e->p->setup) ? call_carried_alone(e, &c, false) : call_carried(e, &c, true);
-        call_kept_aside(e, &c);
+        call_kept_aside(e, &c, &kept);
         emit_compute(e, &c.op, &c.uses);
         if (g + 1 == groups.end)
             emit_carried_made(e, s, emit_chunk(e, m), carried);

@@ -96,6 +96,7 @@ struct emitter {
     uint16_t flags;       /* of the operations that are appended now */
     bool makes_rows;      /* the program makes only logits: no loss and no REFERENCE values */
     bool without_sources; /* a decoding call without new source tokens */
+    bool forward_alone;   /* the program has no backward: what stages keep for it is not stored */
     /* The program may be handed over in pieces, to the taker (NULL: they are counted). Of a piece
      * live on: the first n_fixed resources, and lives_on, an array that the first cut allocates. */
     bool cuts;
@@ -202,9 +203,7 @@ struct zinf_operand emit_gradient(struct emitter *e, uint32_t value, int64_t mic
 void emit_gradient_made(struct emitter *e, uint32_t value, int64_t micro, struct zinf_operand at);
 /* For what a stage keeps of a micro-batch for its backward (plan_kept_leaves): its place on the
  * device. Its content is brought from its home unless it is fresh. emit_kept_made stores it there.
- * emit_kept_aside: a place of which nothing is stored, for a call whose content nobody reads. Each
- * call has another one: a chunk that is carried in several parts finds nothing of the part before.
- */
+ * emit_kept_aside: a place of which nothing is stored. */
 struct zinf_operand emit_kept(struct emitter *e, uint32_t stage, int64_t micro, bool fresh,
                               struct uses *uses);
 void emit_kept_made(struct emitter *e, uint32_t stage, int64_t micro, struct zinf_operand at);

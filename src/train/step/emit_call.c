@@ -265,17 +265,23 @@ struct zinf_operand call_kept(struct emitter *e, struct call *c, bool fresh)
     return at;
 }
 
-void call_kept_aside(struct emitter *e, struct call *c)
+void call_kept_aside(struct emitter *e, struct call *c, struct zinf_operand *at)
 {
-    if (plan_kept_leaves(e->p, (uint32_t)c->op.stage))
-        call_operand(e, c, emit_kept_aside(e, &c->uses));
+    if (!plan_kept_leaves(e->p, (uint32_t)c->op.stage))
+        return;
+    if (at->tenant)
+        uses_write(&c->uses, zinf_operand_buffer(at));
+    else
+        *at = emit_kept_aside(e, &c->uses);
+    call_operand(e, c, *at);
 }
 
 void call_end_kept(struct emitter *e, const struct call *c, struct zinf_operand at)
 {
     const uint32_t s = (uint32_t)c->op.stage;
     const bool again = (uint32_t)c->op.visit + 1 < zinf_stage_visits(c->stage);
-    if (plan_kept_leaves(e->p, s) && (c->info->differentiates || again))
+    const bool read = !e->forward_alone && (c->info->differentiates || again);
+    if (plan_kept_leaves(e->p, s) && read) /* in forward alone visits follow each other */
         emit_kept_made(e, s, e->micro, at);
 }
 

@@ -56,9 +56,10 @@ struct groups {
 struct groups call_groups(const struct emitter *e, uint32_t stage, int64_t micro);
 void call_set_group(struct call *c, struct groups groups, uint32_t group);
 /* Add as the last operand what the stage keeps of the call's micro-batch, if that leaves the
- * device. fresh: the call makes it. call_kept_aside: what the call makes of it is of no use. */
+ * device. fresh: the call makes it. call_kept_aside: only the parts of this call look at it; *at,
+ * which is zero before the first part, is the place that all of them have. */
 struct zinf_operand call_kept(struct emitter *e, struct call *c, bool fresh);
-void call_kept_aside(struct emitter *e, struct call *c);
+void call_kept_aside(struct emitter *e, struct call *c, struct zinf_operand *at);
 /* Call after the forward of a visit: to its home, if anybody reads it later. */
 void call_end_kept(struct emitter *e, const struct call *c, struct zinf_operand at);
 /* Add as operand what the stage carries of the call's group (makes: the call computes that of its

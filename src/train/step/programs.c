@@ -179,6 +179,7 @@ static void emit_forward_alone(struct emitter *e, uint32_t s, struct range micro
 static void emit_forward_whole(struct emitter *e)
 {
     const struct range micros = {0, setup_window_micros(e->p->setup)};
+    e->forward_alone = true;
     emit_inputs(e);
     for (uint32_t i = 0; !i || i < e->walk->graph->n_ranges; i++) {
         const struct zinf_range range = zinf_graph_range(e->walk->graph, i);
@@ -214,7 +215,7 @@ static void emit_to_logits(struct emitter *e, bool sources)
 {
     const struct range one = {0, e->p->setup->own_chunks};
     const struct walk *w = e->walk;
-    e->makes_rows = true;
+    e->makes_rows = e->forward_alone = true;
     e->without_sources = !sources;
     for (uint32_t i = 0; !i || i < w->graph->n_ranges; i++) {
         const struct zinf_range range = zinf_graph_range(w->graph, i);
