@@ -560,7 +560,7 @@ int setup_optimizer(struct setup *s);
 int setup_add_optimizer(struct setup *s, const char *type, const char *key);
 int setup_check_optimizers(const struct setup *s);
 /* Sets optimizers_text; needs rates. */
-void setup_name_optimizers(struct setup *s);
+int setup_name_optimizers(struct setup *s);
 /* The largest number of moments of any optimizer. */
 int setup_n_moments(const struct setup *s);
 /* The checkpoint part that holds what optimizers keep of matrices beside moments; 0: there is none.

@@ -107,29 +107,77 @@ const struct optimizer *setup_optimizer_of_whole(const struct setup *s, uint32_t
     return setup_optimizer_of(s, unit, shared ? find_own(&s->stages->units[unit], name) : tensor);
 }
 
-/* A number of all tensors' names and optimizers, which is the same whoever has parts of them. */
-static uint64_t sum_optimizers(const struct setup *s)
+/* Calls see with the name and the optimizer of each tensor, of all ranks' stages and shards. */
+static void see_choices(const struct setup *s, void (*see)(void *arg, const char *, uint32_t),
+                        void *arg)
 {
-    uint64_t sum = 0;
-    for (uint32_t u = 0; u < s->n_units; u++) /* of all ranks' stages */
+    for (uint32_t u = 0; u < s->n_units; u++)
         for (uint32_t i = 0; unit_trains_anywhere(s, u) && i < s->whole->units[u].n_tensors; i++) {
             const struct zinf_tensor *t = &s->whole->units[u].tensors[i];
             const char *name = t->n_pieces ? t->pieces[0].name : "";
-            const struct optimizer *of = setup_optimizer_of_whole(s, u, i, name);
-            sum = XXH3_64bits_withSeed(name, strlen(name), sum + (uint64_t)(of - s->optimizers));
+            see(arg, name, (uint32_t)(setup_optimizer_of_whole(s, u, i, name) - s->optimizers));
         }
-    return sum;
 }
 
-void setup_name_optimizers(struct setup *s)
+struct choices {
+    uint64_t *list;
+    uint32_t n;
+};
+
+static void chain(void *arg, const char *name, uint32_t optimizer)
+{
+    uint64_t *sum = arg;
+    *sum = XXH3_64bits_withSeed(name, strlen(name), *sum + optimizer);
+}
+
+static void append(void *arg, const char *name, uint32_t optimizer)
+{
+    struct choices *c = arg;
+    c->list[c->n++] = XXH3_64bits_withSeed(name, strlen(name), optimizer);
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* The shards of a tensor have one name, and shards in turn come in another order than others: so
+ * each name counts once, and the order does not. */
+static int sum_of_shards(const struct setup *s, uint64_t *sum)
+{
+    size_t most = 1;
+    for (uint32_t u = 0; u < s->n_units; u++)
+        most += s->whole->units[u].n_tensors;
+    struct choices c = {malloc(most * sizeof *c.list), 0};
+    if (!c.list)
+        return zinf_fail(-ENOMEM, "no memory for the optimizers of tensors");
+    uint32_t once = 0;
+    see_choices(s, append, &c);
+    qsort(c.list, c.n, sizeof *c.list, compare_numbers);
+    for (uint32_t i = 0; i < c.n; i++)
+        if (!i || c.list[i] != c.list[i - 1])
+            c.list[once++] = c.list[i];
+    *sum = XXH3_64bits(c.list, once * sizeof *c.list);
+    free(c.list);
+    return 0;
+}
+
+int setup_name_optimizers(struct setup *s)
 {
     const size_t size = sizeof s->optimizers_text;
     char *text = s->optimizers_text;
+    uint64_t sum = 0;
     int at = snprintf(text, size, "%s", s->optimizers[0].rule->type);
     for (uint32_t i = 1; i < s->n_optimizers; i++)
         at += snprintf(text + at, size - (size_t)at, "+%s", s->optimizers[i].rule->type);
-    if (s->n_optimizers > 1)
-        snprintf(text + at, size - (size_t)at, ".%016llx", (unsigned long long)sum_optimizers(s));
+    if (s->n_optimizers == 1)
+        return 0;
+    int code = s->stages->shards.of ? sum_of_shards(s, &sum) : 0;
+    if (!s->stages->shards.of)
+        see_choices(s, chain, &sum);
+    snprintf(text + at, size - (size_t)at, ".%016llx", (unsigned long long)sum);
+    return code;
 }
 
 /* What only ranks that have whole units can do, and what keeps the moments of these. */

@@ -306,9 +306,7 @@ static int find_rates(struct setup *s)
 int setup_rates(struct setup *s)
 {
     int code = find_rates(s);
-    if (!code)
-        setup_name_optimizers(s);
-    return code;
+    return code ? code : setup_name_optimizers(s);
 }
 
 void setup_free_rates(struct setup *s)
