@@ -83,7 +83,7 @@ static void choose_tiers(struct setup *s, const struct places *places)
     s->x_tier = x_tiers[x_device];
     if (c->cpu_checkpointing && s->x_tier != ZINF_TIER_DRIVE)
         s->x_tier = ZINF_TIER_HOST;
-    s->x_is_open = !x_device && !c->cpu_checkpointing && has_backward(s);
+    s->x_is_open = !x_device && !c->cpu_checkpointing;
     s->form = c->dtype == ZINF_DTYPE_F32    ? ZINF_STATE_BARE
               : c->dtype == ZINF_DTYPE_BF16 ? ZINF_STATE_SPLIT
                                             : ZINF_STATE_WHOLE;

@@ -164,7 +164,8 @@ static int check_shared_ram(const struct plan *p)
 
 static int add_carried_extents(struct plan *p)
 {
-    const uint64_t n = carried_homes(p, false), all = n + carried_homes(p, true);
+    const uint64_t n = carried_homes(p, false);
+    const uint64_t all = n + (has_backward(p->setup) ? carried_homes(p, true) : 0);
     const uint64_t bytes[] = {carried_home_bytes(p, false), carried_home_bytes(p, true)};
     int code = 0;
     p->carried_extents = calloc(all, sizeof *p->carried_extents);
@@ -241,8 +242,8 @@ static int plan_tiers(struct plan *p)
         .store = p->store,
     };
     int code = zinf_tiers_plan(&p->tiers, &tiers, p->ledger);
-    return code || !has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE ? code
-                                                                           : add_x_extents(p);
+    const bool leave = plan_values_leave(p) && p->x_tier == ZINF_TIER_DRIVE;
+    return code || !leave ? code : add_x_extents(p);
 }
 
 static int plan_memory(struct plan *p, uint64_t operation_bytes)

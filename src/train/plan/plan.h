@@ -325,6 +325,18 @@ static inline int64_t carried_last(const struct plan *p, uint32_t stage, uint32_
     const int64_t end = (group + 1) * carried_span(p) - 1 + carried_back(p, stage);
     return end < p->setup->n_chunks ? end : p->setup->n_chunks - 1;
 }
+/* Whether values between stages may leave the device. Without backward only chunks of a sequence
+ * do, since all of them go through a stage before the next one. Ranks that share a sequence or a
+ * pipeline keep them there. */
+static inline bool plan_values_may_leave(const struct plan *p)
+{
+    const struct setup *s = p->setup;
+    return has_backward(s) || (s->n_chunks > 1 && !in_parts(s) && !is_piped(s));
+}
+static inline bool plan_values_leave(const struct plan *p)
+{
+    return p->x_tier != ZINF_TIER_DEVICE && plan_values_may_leave(p);
+}
 /* Whether gradients of values leave the device as the values do. */
 static inline bool plan_gradients_leave(const struct plan *p)
 {
