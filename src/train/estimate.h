@@ -93,6 +93,9 @@ struct zinf_estimate {
      * host, device, CPU, to other ranks. */
     double lane_seconds[8];
     uint64_t lane_bytes[8];
+    /* The same if no packed data became shorter (zinf.pack), which is the most that they take;
+     * lane_bytes has what they usually take. */
+    uint64_t lane_bytes_most[8];
     int bottleneck;       /* lane */
     double drive_seconds; /* time during which the drive reads or writes */
     double model_flops;   /* of a step's forward and backward pass, recomputation not counted */

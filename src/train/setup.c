@@ -627,5 +627,6 @@ void setup_fini(struct setup *s)
     free(s->param_head_bytes);
     free(s->group_work);
     free(s->state_shares);
+    free(s->state_expected);
     *s = (struct setup){0};
 }

@@ -180,6 +180,7 @@ struct setup {
     uint64_t *head_bytes;          /* [n_groups]: room that packed state takes in RAM */
     uint64_t *param_head_bytes;    /* [n_groups]: room that packed parameters take in RAM */
     double *state_shares;          /* [n_groups]: estimated size of packed state as a fraction */
+    uint64_t *state_expected;      /* [n_groups]: bytes that packed state is expected to take */
     struct rule_work *group_work;  /* [n_groups]: of an update's matrices, the mean of the ranks */
     double bytes_a_flop; /* bytes that an update moves in the time of one of these flops */
     uint64_t packable_bytes[ZINF_PACKABLES]; /* bytes of the largest packed slot of each kind */

@@ -126,6 +126,13 @@ static void print_wear(const struct estimate *e)
         snprintf(text + used, sizeof text - (size_t)used, ": %.0f TBW last %.0f days",
                  e->tbw * 1e-12, e->tbw / day);
     cli_print_field(stdout, "drive", LABEL, text);
+    if (n->lane_bytes_most[0] + n->lane_bytes_most[1] > n->lane_bytes[0] + n->lane_bytes[1]) {
+        snprintf(text, sizeof text,
+                 "as packed data are after a thousand steps (zinf.pack); at most %.3f GB and %.3f "
+                 "GB, if no byte could be spared",
+                 (double)n->lane_bytes_most[0] * 1e-9, (double)n->lane_bytes_most[1] * 1e-9);
+        cli_print_field(stdout, "", LABEL, text);
+    }
     if (day > 0 && e->tbw / day < SHORT_LIFE)
         cli_print_field(stdout, "", LABEL,
                         "less is written with more RAM (zinf.host_memory, zinf.placement auto), "
@@ -256,6 +263,9 @@ static void add_lanes(cJSON *root, const struct zinf_estimate *n)
         cJSON_AddNumberToObject(busy, lanes[i], n->lane_seconds[i]);
         cJSON_AddNumberToObject(bytes, lanes[i], (double)n->lane_bytes[i]);
     }
+    cJSON *most = cJSON_AddObjectToObject(root, "lane_bytes_most");
+    for (size_t i = 0; i < N_LANES; i++)
+        cJSON_AddNumberToObject(most, lanes[i], (double)n->lane_bytes_most[i]);
 }
 
 static void add_memory(cJSON *root, const struct zinf_estimate *n)

@@ -66,6 +66,12 @@ static double added_work(const struct plan *p, const struct zinf_op *op)
     return op->kind < OP_STAGES ? -bytes : bytes * p->setup->compute.pace.flops_a_byte;
 }
 
+/* What is behind packed data, such as copies of parameters, is not packed. */
+static double packed_work(double work, const struct rule_thing *t)
+{
+    return work - (double)rule_plain_bytes(t) + (double)rule_packed_expected(t);
+}
+
 double plan_work(const struct plan *p, const struct zinf_op *op)
 {
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
@@ -89,7 +95,7 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
         const struct rule_thing t = {p->setup, (enum zinf_packable)what, group, false};
         if (op->flags & flags[what] && p->variant.packs >= packing_of(t.what))
             work = updates ? work + PLAN_PACK_WORK * (double)rule_plain_bytes(&t)
-                           : work * rule_packed_share(&t);
+                           : packed_work(work, &t);
     }
     return work;
 }

@@ -128,6 +128,7 @@ static void add_step(struct zinf_estimate *out, const struct seen *s)
     out->bottleneck = ZINF_LANE_DEVICE;
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         out->lane_seconds[lane] = step->busy_seconds[lane];
+        out->lane_bytes_most[lane] = step->bytes[lane];
         out->lane_bytes[lane] = step->bytes[lane] - (uint64_t)s->packed_away[lane];
         if (step->busy_seconds[lane] > step->busy_seconds[out->bottleneck])
             out->bottleneck = lane;
