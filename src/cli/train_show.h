@@ -34,7 +34,8 @@ struct train_show {
     double predicted_seconds; /* of a step; 0: not known */
     const char *gpu; /* of the first seat, borrowed from the trainer; NULL: the CPU computes */
     /* bytes of device, host and drive; on the host device the first two are RAM */
-    uint64_t planned[3];
+    uint64_t planned[3];     /* of this process */
+    struct zinf_planned all; /* of all ranks */
     struct zinf_run_best best;
     char *checkpoint;         /* the last one that was saved, on the heap */
     struct tb_writer *events; /* NULL: none */

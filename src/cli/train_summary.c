@@ -223,7 +223,7 @@ static void say_places(const struct train_show *s)
 {
     const struct zinf_config *c = s->session->config;
     static const char *const places[] = {"device", "RAM", "drive"};
-    char device[16], host[16], drive[16], more[24] = "";
+    char device[16], host[16], drive[16], more[24] = "", most[256];
     if (s->session->run.seats > 1)
         snprintf(more, sizeof more, " and %u more", (unsigned)s->session->run.seats - 1);
     if (s->gpu)
@@ -239,6 +239,9 @@ static void say_places(const struct train_show *s)
          zinf_size_format(device, sizeof device, s->planned[0]),
          zinf_size_format(host, sizeof host, s->planned[1]),
          zinf_size_format(drive, sizeof drive, s->planned[2]));
+    estimate_most_text(most, sizeof most, &s->all);
+    if (*most)
+        line("", "%s", most);
 }
 
 void train_summary_predict(struct train_show *s)
@@ -491,6 +494,8 @@ void train_summary_json(const struct train_show *s)
     if (s->checkpoint)
         cJSON_AddStringToObject(root, "checkpoint", s->checkpoint);
     cJSON_AddNumberToObject(root, "planned_bytes", (double)(s->planned[0] + s->planned[1]));
+    if (s->session->config->world_size > 1)
+        estimate_add_most(root, &s->all);
     cJSON_AddNumberToObject(root, "peak_resident_bytes", (double)zinf_memory_peak_resident());
     char *text = cJSON_PrintUnformatted(root);
     if (text)

@@ -85,9 +85,11 @@ struct zinf_estimate_options {
 struct zinf_estimate {
     uint64_t params, tokens;      /* tokens a step */
     uint64_t bytes[3], budget[3]; /* device, host, drive; UINT64_MAX: no limit */
-    uint64_t host_limit;          /* of host memory, without what is left to the operating system */
-    uint64_t pinned;              /* bytes of host memory that are page-locked for transfers */
-    bool ram_is_shared;           /* device and host bytes are one machine's RAM */
+    /* Of all ranks; planned.process is 0 unless all of them are seats of one process. */
+    struct zinf_planned planned;
+    uint64_t host_limit; /* of host memory, without what is left to the operating system */
+    uint64_t pinned;     /* bytes of host memory that are page-locked for transfers */
+    bool ram_is_shared;  /* device and host bytes are one machine's RAM */
     double step_seconds;
     /* Busy seconds and moved bytes of each lane: drive reads, drive writes, to the device, to the
      * host, device, CPU, to other ranks. */

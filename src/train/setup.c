@@ -557,18 +557,19 @@ static int set_budgets(struct setup *s)
     return code;
 }
 
-int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only)
+/* Up to the sizes of the model's stages. */
+static int begin(struct setup *s, const struct zinf_trainer_options *options, bool plan_only,
+                 struct places *places)
 {
     *s = (struct setup){.options = *options, .config = options->config};
-    struct places places;
     int code = setup_take_net(s);
     if (!code)
         code = setup_optimizer(s);
     if (!code)
-        code = read_words(s, &places);
+        code = read_words(s, places);
     if (code)
         return code;
-    choose_tiers(s, &places);
+    choose_tiers(s, places);
     code = open_model(s);
     if (!code)
         code = open_device(s, plan_only);
@@ -578,6 +579,35 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         choose_step(s);
         code = walk_model(s);
     }
+    return code;
+}
+
+/* What ranks tell each other of their parts of matrices follows from the configuration, so one of
+ * them finds what all would say. */
+static int see_described(struct setup *s)
+{
+    const struct zinf_axis *axis = tensor_axis(s);
+    const bool described = axis->world > 1 && zinf_net_is_described(s->mesh.all);
+    int code = 0;
+    for (uint32_t rank = 0; !code && described && rank < axis->world; rank++) {
+        struct zinf_trainer_options options = s->options;
+        struct setup other;
+        struct places places;
+        if (rank == axis->rank)
+            continue;
+        options.tensor_rank = rank;
+        code = begin(&other, &options, true, &places);
+        if (!code)
+            code = setup_take_sizes(s, &other);
+        setup_fini(&other);
+    }
+    return code;
+}
+
+int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only)
+{
+    struct places places;
+    int code = begin(s, options, plan_only, &places);
     if (code)
         return code;
     s->sums_by_products = trains(s) && device_is_far(s) && s->config->time_products;
@@ -588,6 +618,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         code = setup_check_ranks(s);
     if (!code)
         code = setup_check_tensor(s);
+    if (!code)
+        code = see_described(s);
     if (!code && context_axis(s)->world > 1 && s->walk.in_order)
         code = setup_find_neighbours(context_axis(s), s->handing);
     if (!code)
@@ -622,6 +654,7 @@ void setup_fini(struct setup *s)
     free(s->products.items);
     zinf_file_map_destroy(s->files);
     zinf_model_close(s->model);
+    free(s->most_elems);
     free(s->state_bytes);
     free(s->head_bytes);
     free(s->param_head_bytes);

@@ -63,7 +63,8 @@ struct zinf_trainer {
     cJSON *identity;    /* of model, adapter, base weights and the files beside them (identity.h) */
     struct zinf_arena host;
     struct zinf_executor *executor;
-    bool planned; /* the schedule has been chosen */
+    struct zinf_planned all; /* planned memory of all ranks */
+    bool planned;            /* the schedule has been chosen */
     /* by kind, since trainer_measure_begin; operations of the drive lanes may overlap */
     double measured_seconds[ZINF_RATE_KINDS], measured_work[ZINF_RATE_KINDS];
     /* programs that this step ran, if they are those of a steady state */

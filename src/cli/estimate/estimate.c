@@ -28,6 +28,37 @@ static const char *lane_text(const struct estimate *e, size_t lane)
 /* Columns of labels; what is longer than a line goes on below its beginning. */
 #define LABEL 11
 
+/* Each tier with the rank that needs most of it, or the rank once where it is the same. */
+void estimate_most_text(char *out, size_t bytes, const struct zinf_planned *planned)
+{
+    static const char *const names[] = {"device", "RAM", "drive"};
+    const uint32_t *rank = planned->rank;
+    const bool one = rank[0] == rank[1] && (rank[1] == rank[2] || !planned->most[2]);
+    char size[16], who[32] = "";
+    size_t used = 0;
+    *out = 0;
+    if (!memcmp(planned->most, planned->least, sizeof planned->most))
+        return;
+    if (one)
+        used = (size_t)snprintf(out, bytes, "rank %u needs most: ", rank[0]);
+    for (int i = 0; i < 3 && used < bytes; i++) {
+        if (!one)
+            snprintf(who, sizeof who, "rank %u needs most ", rank[i]);
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s%s %s", i ? ", " : "", who,
+                                 names[i], zinf_size_format(size, sizeof size, planned->most[i]));
+    }
+}
+
+void estimate_add_most(cJSON *root, const struct zinf_planned *planned)
+{
+    cJSON *bytes = cJSON_AddObjectToObject(root, "planned_most_bytes");
+    cJSON *ranks = cJSON_AddObjectToObject(root, "planned_most_ranks");
+    for (int i = 0; i < 3; i++) {
+        cJSON_AddNumberToObject(bytes, tiers[i], (double)planned->most[i]);
+        cJSON_AddNumberToObject(ranks, tiers[i], planned->rank[i]);
+    }
+}
+
 static void print_memory(const struct zinf_estimate *e)
 {
     char text[256], size[16], budget[16], pinned[16];
@@ -43,6 +74,9 @@ static void print_memory(const struct zinf_estimate *e)
                              zinf_size_format(pinned, sizeof pinned, e->pinned));
     }
     cli_print_field(stdout, "memory", LABEL, text);
+    estimate_most_text(text, sizeof text, &e->planned);
+    if (*text)
+        cli_print_field(stdout, "", LABEL, text);
     if (e->ram_is_shared)
         printf("             in all %s of RAM: the device is the CPU\n",
                zinf_size_format(size, sizeof size, e->bytes[0] + e->bytes[1]));
@@ -212,7 +246,7 @@ static void print_seats(const struct estimate *e)
     int used = snprintf(text, sizeof text,
                         "%u in one process, with %s of RAM in all; memory, lanes and bytes are "
                         "those of one seat",
-                        e->seats, zinf_size_format(size, sizeof size, n->bytes[1] * e->seats));
+                        e->seats, zinf_size_format(size, sizeof size, n->planned.process[1]));
     if (n->pull_seconds > 0)
         snprintf(text + used, sizeof text - (size_t)used,
                  "; each pulls whole units from RAM at %.3g GB/s, all at %.3g GB/s: %.4f s a step",
@@ -285,7 +319,9 @@ static void add_seats(cJSON *root, const struct estimate *e)
     if (e->seats < 2)
         return;
     cJSON_AddNumberToObject(root, "seats", e->seats);
-    cJSON_AddNumberToObject(root, "host_bytes_of_all_seats", (double)e->now.bytes[1] * e->seats);
+    cJSON_AddNumberToObject(root, "host_bytes_of_all_seats",
+                            e->seats == e->ranks ? (double)e->now.planned.process[1]
+                                                 : (double)e->now.bytes[1] * e->seats);
     if (e->now.pull_seconds > 0)
         cJSON_AddNumberToObject(root, "pull_seconds", e->now.pull_seconds);
     if (e->now.link_seconds > 0)
@@ -377,6 +413,8 @@ cJSON *estimate_json(const struct estimate *e)
         cJSON_AddNumberToObject(root, "sums_by_kernels", n->sums_by_kernels);
     }
     add_memory(root, n);
+    if (e->ranks > 1)
+        estimate_add_most(root, &n->planned);
     cJSON_AddNumberToObject(root, "step_seconds", n->step_seconds);
     cJSON_AddNumberToObject(root, "tokens_per_step", (double)n->tokens);
     cJSON_AddNumberToObject(root, "tokens_per_second", (double)n->tokens / n->step_seconds);

@@ -324,6 +324,37 @@ void *gradient_at(const struct plan *p, uint32_t value, int64_t micro)
     return device_at(p, p->at.d_gradients + offset);
 }
 
+void plan_add_rank(struct zinf_planned *all, uint32_t rank, const uint64_t bytes[3])
+{
+    for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++) {
+        if (!rank || bytes[tier] > all->most[tier]) {
+            all->most[tier] = bytes[tier];
+            all->rank[tier] = rank;
+        }
+        if (!rank || bytes[tier] < all->least[tier])
+            all->least[tier] = bytes[tier];
+    }
+}
+
+/* An update that may have to be taken back needs a second generation, and where no update of a rank
+ * has one, the schedules below remain. */
+void plan_say_schedule(const struct plan *p, uint32_t rank)
+{
+    const enum schedule wanted = p->setup->wanted;
+    char who[32] = "";
+    if (wanted == SCHEDULE_AUTO || p->schedule == wanted || !trains(p->setup))
+        return;
+    if (p->setup->mesh.all)
+        snprintf(who, sizeof who, "on rank %u ", rank);
+    zinf_log_once(ZINF_LOG_WARN, "schedule",
+                  "zinf.schedule is \"%s\", but steps run \"%s\", with the same results: %sno "
+                  "update can be taken back, since none goes to a second generation beside the "
+                  "old one; optimizer state on a drive has one "
+                  "(zero_optimization.offload_optimizer.device \"nvme\"), and on a GPU also state "
+                  "in RAM that zinf.host_memory has room for twice",
+                  schedule_name(wanted), schedule_name(p->schedule), who);
+}
+
 void plan_fini(struct plan *p)
 {
     struct zinf_program *programs[] = {&p->gradients,      &p->drain,  &p->wait, &p->speculate,

@@ -484,6 +484,11 @@ void plan_place(struct plan *p);
 uint64_t plan_added_numbers(const struct plan *p, const struct zinf_op *op);
 /* The work of an operation, in the flops or bytes that its kind's rate counts. */
 double plan_work(const struct plan *p, const struct zinf_op *op);
+/* Takes what a rank needs into what all need; ranks in ascending order, from 0 on. */
+void plan_add_rank(struct zinf_planned *all, uint32_t rank, const uint64_t bytes[3]);
+/* If the schedule that was asked for by name is not the plan's: logs which one runs, and why. rank:
+ * the one that cannot run it. */
+void plan_say_schedule(const struct plan *p, uint32_t rank);
 /* Prints the memory ledger by tier with budgets, and one line on each amount. */
 int plan_print(const struct plan *p, FILE *out);
 
