@@ -255,13 +255,14 @@ void train_summary_predict(struct train_show *s)
         zinf_estimate(&estimate, &options))
         return;
     s->predicted_seconds = estimate.step_seconds;
+    estimate_range(&options, &estimate, s->predicted_range);
     malloc_trim(0); /* else the plan counts what is free as the program's, beside what it takes */
 }
 
 /* From shapes and speeds alone; the first step will tell. */
 static void say_prediction(const struct train_show *s)
 {
-    char step[32], all[32], clock[32] = "", sources[512];
+    char step[32], all[32], clock[32] = "", range[112] = "", sources[512];
     bool drives = s->planned[2] > 0;
     estimate_sources_line(s->sources, drives, sources, sizeof sources);
     if (!(s->predicted_seconds > 0))
@@ -274,8 +275,12 @@ static void say_prediction(const struct train_show *s)
     const bool varies = zinf_dataset_has_samples(s->session->data) &&
                         !s->session->run.trainer.packed &&
                         !strcmp(s->session->config->pad_to, "longest");
-    line("predicted", "%s a step%s, %s for all of them, until %s; %s",
-         cli_duration(step, s->predicted_seconds), varies ? " of the longest samples" : "",
+    if (s->predicted_range[1] > 0)
+        snprintf(range, sizeof range, " (%s to %s, as the drive was measured)",
+                 cli_duration(step, s->predicted_range[0]),
+                 cli_duration(all, s->predicted_range[1]));
+    line("predicted", "%s a step%s%s, %s for all of them, until %s; %s",
+         cli_duration(step, s->predicted_seconds), varies ? " of the longest samples" : "", range,
          cli_duration(all, seconds), clock, sources);
 }
 

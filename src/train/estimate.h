@@ -21,6 +21,9 @@ struct zinf_speeds {
     double link_bytes;                          /* between host and device, each way */
     double drive_read_bytes, drive_write_bytes; /* alone */
     double drive_mixed_bytes;                   /* read and written together, half and half */
+    /* The least and the most that the drive's rate was measured to be, as a part of the rates
+     * above; 0: it was measured once. */
+    double drive_least, drive_most;
     double optimizer_bytes; /* bytes that an optimizer's update reads and writes */
     double host_flops;      /* matrix products of the CPU in fp32, for optimizers such as Muon */
     double net_bytes;       /* of a host's network, each way */
@@ -43,6 +46,8 @@ struct zinf_described_machine {
 #define ZINF_RATE_KINDS 160
 struct zinf_rates {
     double seconds[ZINF_RATE_KINDS];
+    /* What an operation of the kind uses of all CPUs while it is alone; 0: not measured */
+    double cpu[ZINF_RATE_KINDS];
     double read_beside_write, write_beside_read;
     /* time of the slowest measured step over that of the fastest; 0: none was measured */
     double steps_apart;

@@ -23,7 +23,8 @@ static const char *lane_text(const struct estimate *e, size_t lane)
                                                                        : lane_texts[lane];
 }
 
-#define SHORT_LIFE 365 /* days that a drive lasts, below which ways out are named */
+#define NEARLY_ALIKE 1.02 /* of rates: what varies less is one figure */
+#define SHORT_LIFE 365    /* days that a drive lasts, below which ways out are named */
 
 /* Columns of labels; what is longer than a line goes on below its beginning. */
 #define LABEL 11
@@ -82,6 +83,30 @@ static void print_memory(const struct zinf_estimate *e)
                zinf_size_format(size, sizeof size, e->bytes[0] + e->bytes[1]));
 }
 
+void estimate_range(const struct zinf_estimate_options *options, const struct zinf_estimate *now,
+                    double range[2])
+{
+    const double rates[] = {options->speeds.drive_most, options->speeds.drive_least};
+    struct zinf_estimate_options other = *options;
+    range[0] = range[1] = 0;
+    if (!(rates[1] > 0) || rates[0] < NEARLY_ALIKE * rates[1] ||
+        !(now->lane_bytes[0] + now->lane_bytes[1]))
+        return;
+    other.plan = NULL;
+    other.trace = NULL;
+    other.pipe = NULL;
+    other.like = now;
+    for (int i = 0; i < 2; i++) {
+        struct zinf_estimate varied;
+        other.drive_factor = rates[i];
+        if (zinf_estimate(&varied, &other)) {
+            range[0] = range[1] = 0;
+            return;
+        }
+        range[i] = varied.step_seconds;
+    }
+}
+
 static void print_pipeline(const struct estimate *e)
 {
     const struct zinf_estimate *n = &e->now;
@@ -110,6 +135,9 @@ static void print_step(const struct estimate *e)
              cli_duration(time, n->step_seconds), cli_count(tokens, n->tokens),
              (double)n->tokens / n->step_seconds, n->schedule);
     cli_print_field(stdout, "step", LABEL, text);
+    if (e->range[1] > 0)
+        printf("             %s to %s with the drive as fast and as slow as it was measured\n",
+               cli_duration(time, e->range[0]), cli_duration(tokens, e->range[1]));
     printf("limited by   %s, busy for %.0f %% of the step\n", lane_text(e, (size_t)n->bottleneck),
            100 * busy);
     for (size_t i = 0; i < N_LANES; i++)
@@ -416,6 +444,8 @@ cJSON *estimate_json(const struct estimate *e)
     if (e->ranks > 1)
         estimate_add_most(root, &n->planned);
     cJSON_AddNumberToObject(root, "step_seconds", n->step_seconds);
+    if (e->range[1] > 0)
+        cJSON_AddItemToObject(root, "step_seconds_range", cJSON_CreateDoubleArray(e->range, 2));
     cJSON_AddNumberToObject(root, "tokens_per_step", (double)n->tokens);
     cJSON_AddNumberToObject(root, "tokens_per_second", (double)n->tokens / n->step_seconds);
     cJSON_AddStringToObject(root, "schedule", n->schedule);

@@ -26,7 +26,8 @@ struct estimate {
     double tokens;       /* of a training, to say how long it takes; 0: none */
     uint64_t drive_free; /* where the drives are; UINT64_MAX: not known */
     char drive_path[256];
-    double steps_apart;                /* zinf_rates; 0: nothing was measured */
+    double steps_apart; /* zinf_rates; 0: nothing was measured */
+    double range[2]; /* seconds of a step by the drive's fastest and slowest rate; 0: not known */
     const struct machine *machine;     /* the one that is described; NULL: this one */
     double watts;                      /* 0: not known */
     double price;                      /* of an hour, in whatever money; 0: not given */

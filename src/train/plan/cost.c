@@ -146,7 +146,9 @@ void plan_cost(const struct plan *p, struct zinf_op *op)
     bool host_device = p->setup->device->host_addressable;
     op->seconds = p->rates.seconds[op->kind] * plan_work(p, op) * (1 - op->left_out) +
                   plan_crossed_seconds(p, op);
-    if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
+    if (p->rates.cpu[op->kind] > 0)
+        op->cpu = (float)p->rates.cpu[op->kind];
+    else if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
         op->cpu = (float)(DRIVE_CPU / threads_of(p));
     else if (op->lane == ZINF_LANE_HOST)
         op->cpu = 1;
@@ -265,6 +267,8 @@ void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zi
         .host_flops = known_or(s->host_flops, HOST_FLOPS_A_THREAD * threads_of(p)),
         .drive_read_bytes = known_or(s->drive_read_bytes, DRIVE_BYTES),
         .drive_write_bytes = known_or(s->drive_write_bytes, DRIVE_BYTES),
+        .drive_least = s->drive_least,
+        .drive_most = s->drive_most,
         .net_bytes = known_or(s->net_bytes, NET_BYTES),
         .root_bytes = s->root_bytes,
         .peer_bytes = known_or(s->peer_bytes, PEER_BYTES),

@@ -344,8 +344,10 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     t->planned = true;
     t->planned_step = t->step;
     code = agree_rates(t);
+    if (!code && !t->setup.options.changes_schedule)
+        code = agree_plan(t);
     if (code || !t->setup.options.changes_schedule)
-        return code ? code : agree_plan(t);
+        return code ? code : trainer_foresee(t);
     code = agree_schedule(t);
     if (!code && t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD)
         code = plan_defer(&t->plan, (uint32_t)t->step % (t->setup.walk.n_layers + 1));
