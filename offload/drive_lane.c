@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #define MAX_UNDER_WAY 16
-#define WINDOW 32 /* number of next operations that may be submitted */
 /* How long to wait for the drive alone while the next operation still waits for another lane. */
 #define LOOK_NS 200000u
 
@@ -153,14 +152,15 @@ static int start(struct drive_lane *lane, uint32_t op)
 
 /* The next operations of the lane, in the program's order. */
 struct window {
-    uint32_t ops[WINDOW], next; /* next: index in the program of the operation behind the window */
+    uint32_t ops[ZINF_DRIVE_WINDOW],
+        next; /* next: index in the program of the operation behind the window */
     int n;
 };
 
 static void look_ahead(const struct drive_lane *lane, struct window *w)
 {
     const struct zinf_program *p = lane->executor->program;
-    for (; w->n < WINDOW && w->next < p->n_ops; w->next++)
+    for (; w->n < ZINF_DRIVE_WINDOW && w->next < p->n_ops; w->next++)
         if (p->ops[w->next].lane == lane->number)
             w->ops[w->n++] = w->next;
 }

@@ -444,6 +444,9 @@ struct zinf_uses {
 int zinf_program_add(struct zinf_program *program, const struct zinf_op *op,
                      const struct zinf_uses *uses);
 
+/* A drive lane begins the first operation that can begin of its next so many; other lanes begin
+ * the next one. */
+#define ZINF_DRIVE_WINDOW 32
 /* How lanes slow each other down, for the simulation. */
 struct zinf_machine {
     /* speed of READ while WRITE runs, as a part of its speed alone; 0 means 1 */

@@ -1,6 +1,7 @@
 /*
  * predict: the time that programs take whose lanes have a fixed order. Each lane starts its next
- * operation as soon as what it waits for has ended, and lanes slow each other down (simulate.c).
+ * operation as soon as what it waits for has ended, a drive lane also a later one meanwhile, as the
+ * executor does (drive_lane.c), and lanes slow each other down (simulate.c).
  * Programs of several ranks share one clock and wait for each other at meetings.
  */
 #include "offload/builder.h"
@@ -91,6 +92,26 @@ static bool may_begin(struct joint *j, struct fixed *f, const struct zinf_op *op
     return !f->waits;
 }
 
+/* The lane's next operation, which becomes the first of those that it still has to run; NONE: it
+ * cannot begin yet. */
+static uint32_t next_ready(struct joint *j, struct fixed *f, int lane)
+{
+    uint32_t *list = f->by_lane + f->next[lane], left = f->end[lane] - f->next[lane];
+    const struct zinf_op *ops = f->program->ops;
+    if (lane_in_order((enum zinf_lane)lane))
+        return left && is_ready(f, &ops[list[0]]) && may_begin(j, f, &ops[list[0]]) ? list[0]
+                                                                                    : NONE;
+    for (uint32_t i = 0; i < left && i < ZINF_DRIVE_WINDOW; i++) {
+        const uint32_t op = list[i];
+        if (!is_ready(f, &ops[op]))
+            continue;
+        memmove(list + 1, list, i * sizeof *list);
+        list[0] = op;
+        return op;
+    }
+    return NONE;
+}
+
 /* Starts operations that are ready. One that is left out ends at once and may make others ready. */
 static void start_ready(struct joint *j, struct fixed *f)
 {
@@ -100,10 +121,8 @@ static void start_ready(struct joint *j, struct fixed *f)
         again = false;
         for (int lane = 0; lane < ZINF_LANES; lane++) {
             const struct zinf_program *p = f->program;
-            if (f->active[lane] != NONE || f->next[lane] == f->end[lane])
-                continue;
-            uint32_t i = f->by_lane[f->next[lane]];
-            if (!is_ready(f, &p->ops[i]) || !may_begin(j, f, &p->ops[i]))
+            const uint32_t i = f->active[lane] == NONE ? next_ready(j, f, lane) : NONE;
+            if (i == NONE)
                 continue;
             f->next[lane]++;
             f->may_go &= lane != ZINF_LANE_NET;

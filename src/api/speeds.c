@@ -113,6 +113,34 @@ static const cJSON *find_device(const cJSON *cache, const struct zinf_config_off
     return found;
 }
 
+static void widen(struct zinf_speeds *out, double rate, double now)
+{
+    const double part = rate > 0 && now > 0 ? rate / now : 0;
+    if (!(part > 0))
+        return;
+    out->drive_least = out->drive_least > 0 && out->drive_least < part ? out->drive_least : part;
+    out->drive_most = out->drive_most > part ? out->drive_most : part;
+}
+
+/* What the rate of one drive was in all looks at it, beside that of `drive`. */
+static void find_spread(const cJSON *cache, const char *path, const cJSON *drive,
+                        struct zinf_speeds *out)
+{
+    const double now = number_of(drive, "mixed");
+    const cJSON *other;
+    dev_t wanted, device;
+    if (!drive || !device_of(path, &wanted))
+        return;
+    cJSON_ArrayForEach(other, cJSON_GetObjectItemCaseSensitive(cache, "nvme"))
+    {
+        if (other->string[0] != '/' || !device_of(other->string, &device) || device != wanted)
+            continue;
+        widen(out, number_of(other, "mixed"), now);
+        widen(out, number_of(other, "mixed_least"), now);
+        widen(out, number_of(other, "mixed_most"), now);
+    }
+}
+
 /* Several drives add up. */
 static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offload *section,
                                struct zinf_speeds *out)
@@ -124,6 +152,7 @@ static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offl
         out->drive_read_bytes += number_of(drive, "read");
         out->drive_write_bytes += number_of(drive, "write");
         out->drive_mixed_bytes += number_of(drive, "mixed");
+        find_spread(cache, section->nvme_path[i], drive, out);
         any = drive ? drive : any;
     }
     return any;

@@ -73,33 +73,29 @@ static void write_events(struct train_show *s, const struct zinf_step_result *r)
     write_rewards(s, r->step, "train/", &r->rewards);
 }
 
-static void print_plan(const struct zinf_trainer *trainer)
+static void print_plan(const struct train_show *s, const struct zinf_trainer *trainer)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
     if (!out)
         return;
+    if (memcmp(s->all.most, s->all.least, sizeof s->all.most))
+        fprintf(out, "plan: the lines below are those of rank 0\n");
     zinf_trainer_print_plan(trainer, out);
     if (!fclose(out))
         cli_print_lines(stderr, text);
     free(text);
 }
 
-/* All have the same plan, each for its slices. */
-static uint64_t n_seats(const struct train_show *s)
-{
-    return s->session->run.seats > 1 ? s->session->run.seats : 1;
-}
-
 static void on_planned(void *arg, const struct zinf_trainer *trainer)
 {
     struct train_show *s = arg;
-    for (int tier = 0; tier < 3; tier++)
-        s->planned[tier] = zinf_trainer_planned_bytes(trainer, tier) * n_seats(s);
+    s->all = zinf_trainer_planned(trainer);
+    memcpy(s->planned, s->all.process, sizeof s->planned);
     s->gpu = zinf_trainer_gpu(trainer);
     if (s->shows_plan)
-        print_plan(trainer);
+        print_plan(s, trainer);
     s->is_filled = zinf_trainer_filled(trainer, s->filled);
     train_summary_begin(s, trainer);
     open_events(s);

@@ -31,10 +31,12 @@ struct train_show {
     uint32_t n_evaluations;
     bool is_filled; /* `filled` lists what is in RAM although the configuration allows the drive */
     char filled[256];
-    double predicted_seconds; /* of a step; 0: not known */
+    double predicted_seconds;  /* of a step; 0: not known */
+    double predicted_range[2]; /* by the drive's fastest and slowest rate; 0: not known */
     const char *gpu; /* of the first seat, borrowed from the trainer; NULL: the CPU computes */
     /* bytes of device, host and drive; on the host device the first two are RAM */
-    uint64_t planned[3];
+    uint64_t planned[3];     /* of this process */
+    struct zinf_planned all; /* of all ranks */
     struct zinf_run_best best;
     char *checkpoint;         /* the last one that was saved, on the heap */
     struct tb_writer *events; /* NULL: none */

@@ -223,7 +223,7 @@ static void say_places(const struct train_show *s)
 {
     const struct zinf_config *c = s->session->config;
     static const char *const places[] = {"device", "RAM", "drive"};
-    char device[16], host[16], drive[16], more[24] = "";
+    char device[16], host[16], drive[16], more[24] = "", most[256];
     if (s->session->run.seats > 1)
         snprintf(more, sizeof more, " and %u more", (unsigned)s->session->run.seats - 1);
     if (s->gpu)
@@ -239,6 +239,9 @@ static void say_places(const struct train_show *s)
          zinf_size_format(device, sizeof device, s->planned[0]),
          zinf_size_format(host, sizeof host, s->planned[1]),
          zinf_size_format(drive, sizeof drive, s->planned[2]));
+    estimate_most_text(most, sizeof most, &s->all);
+    if (*most)
+        line("", "%s", most);
 }
 
 void train_summary_predict(struct train_show *s)
@@ -252,13 +255,14 @@ void train_summary_predict(struct train_show *s)
         zinf_estimate(&estimate, &options))
         return;
     s->predicted_seconds = estimate.step_seconds;
+    estimate_range(&options, &estimate, s->predicted_range);
     malloc_trim(0); /* else the plan counts what is free as the program's, beside what it takes */
 }
 
 /* From shapes and speeds alone; the first step will tell. */
 static void say_prediction(const struct train_show *s)
 {
-    char step[32], all[32], clock[32] = "", sources[512];
+    char step[32], all[32], clock[32] = "", range[112] = "", sources[512];
     bool drives = s->planned[2] > 0;
     estimate_sources_line(s->sources, drives, sources, sizeof sources);
     if (!(s->predicted_seconds > 0))
@@ -271,8 +275,12 @@ static void say_prediction(const struct train_show *s)
     const bool varies = zinf_dataset_has_samples(s->session->data) &&
                         !s->session->run.trainer.packed &&
                         !strcmp(s->session->config->pad_to, "longest");
-    line("predicted", "%s a step%s, %s for all of them, until %s; %s",
-         cli_duration(step, s->predicted_seconds), varies ? " of the longest samples" : "",
+    if (s->predicted_range[1] > 0)
+        snprintf(range, sizeof range, " (%s to %s, as the drive was measured)",
+                 cli_duration(step, s->predicted_range[0]),
+                 cli_duration(all, s->predicted_range[1]));
+    line("predicted", "%s a step%s%s, %s for all of them, until %s; %s",
+         cli_duration(step, s->predicted_seconds), varies ? " of the longest samples" : "", range,
          cli_duration(all, seconds), clock, sources);
 }
 
@@ -491,6 +499,8 @@ void train_summary_json(const struct train_show *s)
     if (s->checkpoint)
         cJSON_AddStringToObject(root, "checkpoint", s->checkpoint);
     cJSON_AddNumberToObject(root, "planned_bytes", (double)(s->planned[0] + s->planned[1]));
+    if (s->session->config->world_size > 1)
+        estimate_add_most(root, &s->all);
     cJSON_AddNumberToObject(root, "peak_resident_bytes", (double)zinf_memory_peak_resident());
     char *text = cJSON_PrintUnformatted(root);
     if (text)

@@ -21,6 +21,9 @@ struct zinf_speeds {
     double link_bytes;                          /* between host and device, each way */
     double drive_read_bytes, drive_write_bytes; /* alone */
     double drive_mixed_bytes;                   /* read and written together, half and half */
+    /* The least and the most that the drive's rate was measured to be, as a part of the rates
+     * above; 0: it was measured once. */
+    double drive_least, drive_most;
     double optimizer_bytes; /* bytes that an optimizer's update reads and writes */
     double pack_bytes;      /* bytes of plain state that updates unpack and pack again */
     double host_flops;      /* matrix products of the CPU in fp32, for optimizers such as Muon */
@@ -44,6 +47,8 @@ struct zinf_described_machine {
 #define ZINF_RATE_KINDS 160
 struct zinf_rates {
     double seconds[ZINF_RATE_KINDS];
+    /* What an operation of the kind uses of all CPUs while it is alone; 0: not measured */
+    double cpu[ZINF_RATE_KINDS];
     double read_beside_write, write_beside_read;
     /* time of the slowest measured step over that of the fastest; 0: none was measured */
     double steps_apart;
@@ -86,14 +91,19 @@ struct zinf_estimate_options {
 struct zinf_estimate {
     uint64_t params, tokens;      /* tokens a step */
     uint64_t bytes[3], budget[3]; /* device, host, drive; UINT64_MAX: no limit */
-    uint64_t host_limit;          /* of host memory, without what is left to the operating system */
-    uint64_t pinned;              /* bytes of host memory that are page-locked for transfers */
-    bool ram_is_shared;           /* device and host bytes are one machine's RAM */
+    /* Of all ranks; planned.process is 0 unless all of them are seats of one process. */
+    struct zinf_planned planned;
+    uint64_t host_limit; /* of host memory, without what is left to the operating system */
+    uint64_t pinned;     /* bytes of host memory that are page-locked for transfers */
+    bool ram_is_shared;  /* device and host bytes are one machine's RAM */
     double step_seconds;
     /* Busy seconds and moved bytes of each lane: drive reads, drive writes, to the device, to the
      * host, device, CPU, to other ranks. */
     double lane_seconds[8];
     uint64_t lane_bytes[8];
+    /* The same if no packed data became shorter (zinf.pack), which is the most that they take;
+     * lane_bytes has what they usually take. */
+    uint64_t lane_bytes_most[8];
     int bottleneck;       /* lane */
     double drive_seconds; /* time during which the drive reads or writes */
     double model_flops;   /* of a step's forward and backward pass, recomputation not counted */

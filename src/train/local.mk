@@ -32,7 +32,7 @@ libcore_la_SOURCES += src/train/plan/plan_print.c src/train/plan/plan_operations
 	src/train/save/durable_ranks.c
 program_tests += tests/train/train_net_test tests/train/tensor_bytes_test
 program_tests += tests/train/rule_work_test tests/train/tensor_updates_test
-script_tests += tests/ranks/matrices_test.sh tests/ranks/ranks_test.sh tests/ranks/pipeline_test.sh
+script_tests += tests/ranks/matrices_test.sh tests/ranks/ranks_test.sh tests/ranks/pipeline_test.sh tests/ranks/plan_ranks_test.sh
 
 # A frozen base.
 libcore_la_SOURCES += src/train/setup_frozen.c src/train/setup_files.c src/train/setup_codes.c src/train/save/transfer_quantized.c

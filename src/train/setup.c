@@ -83,7 +83,7 @@ static void choose_tiers(struct setup *s, const struct places *places)
     s->x_tier = x_tiers[x_device];
     if (c->cpu_checkpointing && s->x_tier != ZINF_TIER_DRIVE)
         s->x_tier = ZINF_TIER_HOST;
-    s->x_is_open = !x_device && !c->cpu_checkpointing && has_backward(s);
+    s->x_is_open = !x_device && !c->cpu_checkpointing;
     s->form = c->dtype == ZINF_DTYPE_F32    ? ZINF_STATE_BARE
               : c->dtype == ZINF_DTYPE_BF16 ? ZINF_STATE_SPLIT
                                             : ZINF_STATE_WHOLE;
@@ -560,18 +560,19 @@ static int set_budgets(struct setup *s)
     return code;
 }
 
-int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only)
+/* Up to the sizes of the model's stages. */
+static int begin(struct setup *s, const struct zinf_trainer_options *options, bool plan_only,
+                 struct places *places)
 {
     *s = (struct setup){.options = *options, .config = options->config};
-    struct places places;
     int code = setup_take_net(s);
     if (!code)
         code = setup_optimizer(s);
     if (!code)
-        code = read_words(s, &places);
+        code = read_words(s, places);
     if (code)
         return code;
-    choose_tiers(s, &places);
+    choose_tiers(s, places);
     code = open_model(s);
     if (!code)
         code = open_device(s, plan_only);
@@ -582,6 +583,35 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         choose_step(s);
         code = walk_model(s);
     }
+    return code;
+}
+
+/* What ranks tell each other of their parts of matrices follows from the configuration, so one of
+ * them finds what all would say. */
+static int see_described(struct setup *s)
+{
+    const struct zinf_axis *axis = tensor_axis(s);
+    const bool described = axis->world > 1 && zinf_net_is_described(s->mesh.all);
+    int code = 0;
+    for (uint32_t rank = 0; !code && described && rank < axis->world; rank++) {
+        struct zinf_trainer_options options = s->options;
+        struct setup other;
+        struct places places;
+        if (rank == axis->rank)
+            continue;
+        options.tensor_rank = rank;
+        code = begin(&other, &options, true, &places);
+        if (!code)
+            code = setup_take_sizes(s, &other);
+        setup_fini(&other);
+    }
+    return code;
+}
+
+int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only)
+{
+    struct places places;
+    int code = begin(s, options, plan_only, &places);
     if (code)
         return code;
     s->sums_by_products = trains(s) && device_is_far(s) && s->config->time_products;
@@ -592,6 +622,8 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         code = setup_check_ranks(s);
     if (!code)
         code = setup_check_tensor(s);
+    if (!code)
+        code = see_described(s);
     if (!code && context_axis(s)->world > 1 && s->walk.in_order)
         code = setup_find_neighbours(context_axis(s), s->handing);
     if (!code && s->options.pairs)
@@ -630,10 +662,12 @@ void setup_fini(struct setup *s)
     free(s->products.items);
     zinf_file_map_destroy(s->files);
     zinf_model_close(s->model);
+    free(s->most_elems);
     free(s->state_bytes);
     free(s->head_bytes);
     free(s->param_head_bytes);
     free(s->group_work);
     free(s->state_shares);
+    free(s->state_expected);
     *s = (struct setup){0};
 }

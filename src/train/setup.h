@@ -111,6 +111,8 @@ struct setup {
      * shared by so many. */
     struct zinf_net *sharing[6]; /* up to ZINF_MOST_SHARDS */
     uint64_t max_whole_elems;    /* elements of the largest unit of `whole` */
+    /* [n_units], of ranks that are described: the most elements that a rank along TENSOR has */
+    uint64_t *most_elems;
     /* Pipeline ranks. owners: [n_units] the rank along PIPE that saves a unit; NULL: there is one
      * rank. borders: nets of two, with the rank before and with the next one. all_units: the layout
      * of all units, of other ranks' stages too. */
@@ -192,6 +194,7 @@ struct setup {
     uint64_t *head_bytes;       /* [n_groups]: room that packed state takes in RAM */
     uint64_t *param_head_bytes; /* [n_groups]: room that packed parameters take in RAM */
     double *state_shares;       /* [n_groups]: estimated size of packed state as a fraction */
+    uint64_t *state_expected;   /* [n_groups]: bytes that packed state is expected to take */
     /* [n_groups]: of an update's matrices, the mean of the ranks along DATA, the most of TENSOR */
     struct rule_work *group_work;
     double bytes_a_flop; /* bytes that an update moves in the time of one of these flops */
@@ -484,6 +487,9 @@ void setup_cuts(const struct setup *s, struct zinf_axis at[ZINF_AXES]);
 /* setup_tensor.c: cuts the model into this rank's shards, or refuses what cannot be cut. */
 int setup_cut_model(struct setup *s);
 int setup_check_tensor(struct setup *s);
+/* Of ranks that are described: takes the sizes of another one along TENSOR, as ranks that there are
+ * tell each other. */
+int setup_take_sizes(struct setup *s, const struct setup *other);
 /* elems: [n_units], becomes the largest value that any rank has for each unit. */
 int setup_agree_elems(const struct setup *s, uint64_t *elems);
 /* setup_pipe.c: setup_cut_stages cuts the model into ranges of stages, takes this rank's and makes

@@ -23,8 +23,10 @@ static int take_mesh(struct setup *s)
     int code = zinf_mesh_init(&s->mesh, s->options.net, worlds);
     if (!code)
         code = setup_take_context(s);
-    if (!code && s->mesh.all && zinf_net_is_described(s->mesh.all))
+    if (!code && s->mesh.all && zinf_net_is_described(s->mesh.all)) {
         s->mesh.at[ZINF_PIPE].rank = s->options.pipe_rank;
+        s->mesh.at[ZINF_TENSOR].rank = s->options.tensor_rank;
+    }
     return code;
 }
 

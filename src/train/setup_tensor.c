@@ -4,6 +4,8 @@
  */
 #include "train/setup_rates.h"
 
+#include <stdlib.h>
+
 /* What needs more of a matrix than one of its parts. An optimizer over matrices has all parts
  * brought together, also those of several ranks, if they are updated at the same time. */
 static int check_grain(const struct setup *s, int64_t parts)
@@ -76,12 +78,18 @@ static int split_sharing(struct setup *s)
     return code;
 }
 
-/* The largest of all ranks that share tensors. Doubles that are not negative are in the order of
- * their bits. */
-static int take_most(const struct setup *s, void *numbers, uint64_t n)
+/* The largest of all ranks that share tensors, or, of those that are described, of this one and
+ * another, whose numbers are `others`. Doubles that are not negative are in the order of their
+ * bits. */
+static int take_most(const struct setup *s, void *numbers, const void *others, uint64_t n)
 {
     int64_t *list = numbers;
+    const int64_t *other = others;
     int code = 0;
+    for (uint64_t i = 0; other && i < n; i++)
+        list[i] = other[i] > list[i] ? other[i] : list[i];
+    if (other)
+        return 0;
     for (uint64_t at = 0; !code && at < n; at += ZINF_NET_MOST_NUMBERS) {
         const uint64_t left = n - at;
         code = zinf_net_max(tensor_axis(s)->net, list + at,
@@ -91,25 +99,52 @@ static int take_most(const struct setup *s, void *numbers, uint64_t n)
 }
 
 /* Ranks' parts of the vocabulary may differ by a row a tile. Plans and the order of operations are
- * those of the largest, so that they are the same on all. */
-static int agree_sizes(struct setup *s)
+ * those of the largest, so that they are the same on all. other: NULL, or a rank that is described.
+ */
+static int agree_sizes(struct setup *s, const struct walk *other)
 {
     enum { NUMBERS = sizeof(struct zinf_stage_size) / sizeof(int64_t) };
     struct walk *w = &s->walk;
-    uint64_t *all[] = {&w->scratch, &w->scratch_whole, &w->workspace, &w->outside, &w->shared};
-    int code = take_most(s, &w->flops, 1);
+    const struct {
+        void *own;
+        const void *others;
+    } all[] = {
+        {&w->flops, other ? &other->flops : NULL},
+        {&w->scratch, other ? &other->scratch : NULL},
+        {&w->scratch_whole, other ? &other->scratch_whole : NULL},
+        {&w->workspace, other ? &other->workspace : NULL},
+        {&w->outside, other ? &other->outside : NULL},
+        {&w->shared, other ? &other->shared : NULL},
+    };
+    int code = 0;
     for (size_t i = 0; !code && i < sizeof all / sizeof *all; i++)
-        code = take_most(s, all[i], 1);
+        code = take_most(s, all[i].own, all[i].others, 1);
     for (uint32_t i = 0; !code && i < s->graph->n_stages; i++)
-        code = take_most(s, w->stages[i].size, ZINF_PASSES * NUMBERS);
+        code = take_most(s, w->stages[i].size, other ? other->stages[i].size : NULL,
+                         ZINF_PASSES * NUMBERS);
     return code;
 }
 
 int setup_agree_elems(const struct setup *s, uint64_t *elems)
 {
-    return tensor_axis(s)->net && !zinf_net_is_described(s->mesh.all)
-               ? take_most(s, elems, s->n_units)
-               : 0;
+    if (tensor_axis(s)->net && !zinf_net_is_described(s->mesh.all))
+        return take_most(s, elems, NULL, s->n_units);
+    for (uint32_t u = 0; s->most_elems && u < s->n_units; u++)
+        if (elems[u] && s->most_elems[u] > elems[u]) /* else another pipeline rank has it */
+            elems[u] = s->most_elems[u];
+    return 0;
+}
+
+int setup_take_sizes(struct setup *s, const struct setup *other)
+{
+    if (!s->most_elems)
+        s->most_elems = calloc(s->n_units + 1, sizeof *s->most_elems);
+    if (!s->most_elems)
+        return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
+    for (uint32_t u = 0; u < s->n_units; u++)
+        if (other->stages->units[u].elems > s->most_elems[u])
+            s->most_elems[u] = other->stages->units[u].elems;
+    return agree_sizes(s, &other->walk);
 }
 
 int setup_check_tensor(struct setup *s)
@@ -126,9 +161,8 @@ int setup_check_tensor(struct setup *s)
                          "zinf.mesh.tensor is %u, which the hidden size %lld is no "
                          "multiple of",
                          axis->world, (long long)hidden);
-    if (zinf_net_is_described(
-            s->mesh.all)) /* the first has as much as any, but for rows of tiles */
+    if (zinf_net_is_described(s->mesh.all)) /* setup_take_sizes */
         return 0;
-    int code = agree_sizes(s);
+    int code = agree_sizes(s, NULL);
     return code ? code : split_sharing(s);
 }

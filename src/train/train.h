@@ -117,8 +117,8 @@ struct zinf_trainer_options {
     const struct zinf_speeds *speeds;
     /* For estimates: the machine to plan for. NULL: this one. */
     const struct zinf_described_machine *described;
-    uint32_t pipe_rank; /* of that machine: the pipeline rank to plan for */
-    int64_t n_layers;   /* overrides the model's number of layers, with init only; 0: the model's */
+    uint32_t pipe_rank, tensor_rank; /* of ranks that are described: the one to plan for */
+    int64_t n_layers; /* overrides the model's number of layers, with init only; 0: the model's */
     /* For tests: wraps the I/O engine of the drives; operations start late by up to delay_us. */
     struct zinf_aio_around around;
     uint32_t delay_us;
@@ -151,6 +151,14 @@ bool zinf_trainer_filled(const struct zinf_trainer *trainer, char text[static 25
 /* The name of the GPU that computes, borrowed from the trainer. NULL: the CPU computes. */
 const char *zinf_trainer_gpu(const struct zinf_trainer *trainer);
 uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *trainer, int memory_tier);
+/* Planned memory of all ranks, by tier: device, host, drive. */
+struct zinf_planned {
+    uint64_t process[3];        /* of all ranks of this process together */
+    uint64_t most[3], least[3]; /* of the rank that needs most, and of the one that needs least */
+    uint32_t rank[3];           /* the first of those that need most */
+};
+/* As the ranks have told each other when the trainer was made. */
+struct zinf_planned zinf_trainer_planned(const struct zinf_trainer *trainer);
 
 /* Mean rewards of the n preference pairs that count (kernels/loss.h) or, with has_kl, of KTO's
  * single sequences. accuracy: the share of pairs whose preferred sample has the larger reward, or

@@ -314,6 +314,8 @@ static int create(struct zinf_trainer *t, const struct zinf_trainer_options *opt
     if (!code)
         code = agree_programs(t);
     if (!code)
+        code = agree_planned(t);
+    if (!code)
         code = start_executor(t);
     if (!code && t->setup.compute.decoding)
         code = trainer_begin_decoding(t);
@@ -403,6 +405,11 @@ const char *zinf_trainer_gpu(const struct zinf_trainer *t)
 uint64_t zinf_trainer_planned_bytes(const struct zinf_trainer *t, int memory_tier)
 {
     return zinf_ledger_total_bytes(t->plan.ledger, (enum zinf_memory_tier)memory_tier);
+}
+
+struct zinf_planned zinf_trainer_planned(const struct zinf_trainer *t)
+{
+    return t->all;
 }
 
 bool zinf_trainer_filled(const struct zinf_trainer *t, char text[static 256])

@@ -63,9 +63,12 @@ struct zinf_trainer {
     cJSON *identity;    /* of model, adapter, base weights and the files beside them (identity.h) */
     struct zinf_arena host;
     struct zinf_executor *executor;
-    bool planned; /* the schedule has been chosen */
+    struct zinf_planned all; /* planned memory of all ranks */
+    bool planned;            /* the schedule has been chosen */
     /* by kind, since trainer_measure_begin; operations of the drive lanes may overlap */
     double measured_seconds[ZINF_RATE_KINDS], measured_work[ZINF_RATE_KINDS];
+    /* CPU time of the process by the kind of operation that ended next, and when that was */
+    double measured_cpu[ZINF_RATE_KINDS], cpu_seconds;
     /* programs that this step ran, if they are those of a steady state */
     const struct zinf_program *ran[2];
     int n_ran;

@@ -67,6 +67,23 @@ END
     rm -r cache
     return $rates_status
 }
+# Of a drive that was faster at another time the step is a range.
+range_of_the_drive() {
+    mkdir -p cache/zinf measured faster
+    slow='{"read": 1e8, "write": 1e8, "mixed": 1e8}' fast='{"read": 2e8, "write": 2e8, "mixed": 2e8}'
+    echo "{\"nvme\": {\"$work/measured\": $slow}}" >cache/zinf/bench.json
+    estimate 0 --json && ! grep -q step_seconds_range said.out && step=$(number step_seconds) || return 1
+    echo "{\"nvme\": {\"$work/faster\": $fast, \"$work/measured\": $slow}}" >cache/zinf/bench.json
+    estimate 0 --json && near "$(number step_seconds)" "$step" &&
+        sed -n 's/.*"step_seconds_range":[[:space:]]*\[\([^]]*\)].*/\1/p' said.out | awk -F, -v step="$step" '
+            { print "# " $0 " of " step; ok = $1 > 0.45 * step && $1 < 0.8 * step && $2 > 0.99 * step && $2 < 1.01 * step }
+            END { exit !ok }' &&
+        estimate 0 && says "with the drive as fast and as slow as it was measured"
+    range_status=$?
+    rmdir measured faster
+    rm -r cache
+    return $range_status
+}
 # One card of 24 GB, 64 GB of RAM, a drive of 1 TB: a bench of the host's CPU has no part in it.
 one_card() {
     card=4090,ram=64G,nvme=7/6,nvme-size=1TB
@@ -220,6 +237,7 @@ check "what is packed" packs
 check "budgets of a table of machines" caps_of_a_table
 check "nothing of this machine counts" nothing_of_this_one
 check "rates of a drive count for its folders, once" rates_of_the_drive
+check "a drive that varies gives a range" range_of_the_drive
 check "one card before and after a bench of the host" one_card
 check "every figure has its source" sources
 check "all cards" cards

@@ -278,7 +278,18 @@ static void test_smaller_shapes(void)
         CHECK(!zinf_model_set_layers(&model, 5) && zinf_model_facts(model)->layers == 5);
         zinf_model_close(model);
     }
+    /* Heads of a mixer follow the width; those of attention are the caller's to choose. */
+    struct zinf_model_shape narrow = {
+        .arch = "granitemoehybrid", .size = "4.0-h-tiny", .hidden = 64, .heads = 4, .vocab = 257};
+    struct zinf_model *model = model_of(&narrow);
+    CHECK(zinf_model_facts(model)->hidden == 64);
+    zinf_model_close(model);
+    narrow.heads = 0;
     cJSON *config = NULL;
+    CHECK(zinf_model_make_config(&narrow, ZINF_DTYPE_F32, &config) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "(--heads) to a divisor of it, such as 8") &&
+               strstr(zinf_error(), "a multiple of them, such as 72"),
+           "%s", zinf_error());
     CHECK(zinf_model_make_config(&(struct zinf_model_shape){.arch = "llama", .size = "huge"},
                                  ZINF_DTYPE_F32, &config) == -EINVAL);
     CHECKF(strstr(zinf_error(), "7b") != NULL, "%s", zinf_error());

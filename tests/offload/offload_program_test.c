@@ -208,6 +208,15 @@ static void build_urgent(struct zinf_program *p, const zinf_resource *r)
     add_timed(p, ZINF_LANE_DEVICE, 10, 1, 0, r[2], r[3]);
 }
 
+/* A read that waits for a computation does not delay the one behind it. */
+static void build_blocked(struct zinf_program *p, const zinf_resource *r)
+{
+    add_timed(p, ZINF_LANE_DEVICE, 4, 1, 0, r[6], r[0]);
+    add_timed(p, ZINF_LANE_READ, 2, 0, UINT32_MAX, r[0], r[1]);
+    add_timed(p, ZINF_LANE_READ, 3, 0, UINT32_MAX, r[2], r[3]);
+    add_timed(p, ZINF_LANE_DEVICE, 3, 1, 1, r[3], r[4]);
+}
+
 /* Adds an operation on bytes from `first` on of a buffer of 4096. */
 static int add_in_buffer(enum zinf_lane lane, uint64_t first, uint64_t bytes)
 {
@@ -284,6 +293,7 @@ static void test_prediction(void)
         {predicted(ZINF_ORDER_ADDED, &half, build_shared), 4},
         {predicted(ZINF_ORDER_ADDED, &half, build_urgent), 21},
         {predicted(ZINF_ORDER_DEADLINE, &half, build_urgent), 11},
+        {predicted(ZINF_ORDER_ADDED, &half, build_blocked), 7},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++)
         CHECKF(is[i].value > is[i].expected - 1e-6 && is[i].value < is[i].expected + 1e-6,

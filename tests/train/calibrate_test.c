@@ -1,7 +1,8 @@
 /*
  * Rates from what operations took, on a program made by hand: one product and one update side by
  * side, each of a second alone, which share the CPUs and take two. What a step takes beyond them is
- * expected of the next one, too. And a drive that is fast in one step and slow in the next.
+ * expected of the next one, too. And a drive that is fast in one step and slow in the next, or that
+ * a bench has known before.
  */
 #include "net/net.h"
 #include "tap.h"
@@ -201,6 +202,61 @@ static void test_a_drive_that_varies(void)
     zinf_program_fini(&t.plan.gradients);
 }
 
+/* The first step reads one thing at a time, and more slowly than a bench with a full queue, whose
+ * rates are then those of the next step, and whose spread is its range. */
+static void test_a_drive_that_a_bench_knows(void)
+{
+    const struct zinf_speeds speeds = {.drive_read_bytes = 2.0 * BYTES,
+                                       .drive_write_bytes = 4.0 * BYTES,
+                                       .drive_mixed_bytes = 2.4 * BYTES,
+                                       .drive_least = 0.8,
+                                       .drive_most = 1.25};
+    struct zinf_trainer t;
+    struct zinf_device device;
+    begin(&t, &device);
+    zinf_program_fini(&t.plan.gradients);
+    make_drive_program(&t.plan.gradients);
+    t.setup.walk.whole = WALK_NONE;
+    t.setup.options.speeds = &speeds;
+    t.setup.store = (struct zinf_store *)&t; /* there is one */
+    for (int k = 0; k < 2; k++) {
+        trainer_measure_begin(&t);
+        trainer_measured(&t, &t.plan.gradients.ops[0], k ? 0.25 : 1);
+        trainer_measure_end(&t);
+        const struct zinf_rates *r = &t.plan.rates;
+        CHECKF(near(r->seconds[OP_READ] * BYTES, k ? 0.25 : 0.5), "%g",
+               r->seconds[OP_READ] * BYTES);
+        CHECKF(near(r->read_beside_write, 0.6) && near(r->write_beside_read, 0.3), "%g, %g",
+               r->read_beside_write, r->write_beside_read);
+    }
+    plan_cost_again(&t.plan, &t.plan.gradients);
+    CHECK(!trainer_foresee(&t));
+    CHECKF(near(t.range[0], 0.8) && near(t.range[1], 1.25), "%g to %g", t.range[0], t.range[1]);
+    zinf_program_fini(&t.plan.gradients);
+}
+
+/* What the first step's updates leave of the CPUs, products have beside them. */
+static void test_what_an_operation_uses_of_the_cpus(void)
+{
+    struct zinf_trainer t;
+    struct zinf_device device;
+    struct timespec now;
+    begin(&t, &device);
+    t.setup.walk.whole = WALK_NONE;
+    trainer_measure_begin(&t);
+    const double end = t.cpu_seconds + 0.25;
+    do
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    while ((double)now.tv_sec + (double)now.tv_nsec * 1e-9 < end);
+    trainer_measured(&t, &t.plan.gradients.ops[1], 0.25); /* of one of two CPUs */
+    trainer_measured(&t, &t.plan.gradients.ops[0], 0.01); /* too short to tell */
+    trainer_measure_end(&t);
+    plan_cost_again(&t.plan, &t.plan.gradients);
+    const float *of[] = {&t.plan.gradients.ops[0].cpu, &t.plan.gradients.ops[1].cpu};
+    CHECKF(*of[0] == 1 && fabsf(*of[1] - 0.5F) < 0.01F, "%g, %g", (double)*of[0], (double)*of[1]);
+    zinf_program_fini(&t.plan.gradients);
+}
+
 /* ---- ranks ---- */
 
 struct asking {
@@ -244,6 +300,8 @@ int main(void)
     TAP_RUN(test_matrices_have_a_rate_of_their_own);
     TAP_RUN(test_what_passes_between_operations);
     TAP_RUN(test_a_drive_that_varies);
+    TAP_RUN(test_a_drive_that_a_bench_knows);
+    TAP_RUN(test_what_an_operation_uses_of_the_cpus);
     TAP_RUN(test_one_rank_is_enough);
     return tap_done();
 }

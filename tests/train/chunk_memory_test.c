@@ -1,8 +1,8 @@
 /*
  * Memory by length: a sequence of 64 K tokens, whose values are on a drive, is planned with as
- * little device memory as one of 4 K tokens, and with as much RAM. Not counted in RAM are the
- * operations of a step, of which each chunk has some, checksums, 1/1024 of what is on the drive,
- * and which rows have chosen which expert.
+ * little device memory as one of 4 K tokens, and with as much RAM; so it is evaluated, in RAM too.
+ * Not counted in RAM are the operations of a step, of which each chunk has some, checksums, 1/1024
+ * of what is on the drive, and which rows have chosen which expert.
  */
 #include "least_memory.h"
 
@@ -111,6 +111,103 @@ static void test_memory_of_experts(void)
     in_work(model, "model");
 }
 
+/* ---- evaluation alone ---- */
+
+struct evaluator {
+    struct zinf_config *config;
+    struct zinf_trainer *trainer; /* NULL: it cannot be planned */
+};
+
+static struct evaluator evaluator_of(const struct setting *s, int tokens)
+{
+    struct evaluator e = {configure(s), NULL};
+    trainings.seq = tokens;
+    struct zinf_trainer_options options = trainer_options(s, e.config);
+    options.mode = ZINF_TRAINER_FORWARD;
+    if (zinf_trainer_create(&e.trainer, &options))
+        e.trainer = NULL;
+    return e;
+}
+
+static void end_evaluator(struct evaluator *e)
+{
+    zinf_trainer_destroy(e->trainer);
+    zinf_config_destroy(e->config);
+}
+
+/* As little device memory as an evaluation can be planned for, about. */
+static uint64_t least_to_evaluate(struct setting s, int tokens)
+{
+    uint64_t few = 0, enough = 64 << 20;
+    while (enough - few > enough / 64) {
+        s.device_memory = few + (enough - few) / 2;
+        struct evaluator e = evaluator_of(&s, tokens);
+        *(e.trainer ? &enough : &few) = s.device_memory;
+        end_evaluator(&e);
+    }
+    return enough;
+}
+
+/* Chunks go where a training's go, so that the device has no more of a long sequence. */
+static void test_evaluation_by_length(void)
+{
+    static const char *const places[] = {"cpu", "nvme"};
+    for (int i = 0; i < 2; i++) {
+        char extra[120];
+        snprintf(extra, sizeof extra, ", \"sequence_chunk\": 1024, \"activation_device\": \"%s\"",
+                 places[i]);
+        struct setting s = {.param = "nvme", .look_ahead = "0", .precision = bf16, .extra = extra};
+        double first = 0;
+        s.device_memory = least_to_evaluate(s, 4096);
+        for (int tokens = 4096; tokens <= 65536; tokens *= 4) {
+            struct evaluator e = evaluator_of(&s, tokens);
+            CHECKF(e.trainer, "%s, %d tokens: %s", places[i], tokens, zinf_error());
+            const double device =
+                e.trainer ? (double)zinf_trainer_planned_bytes(e.trainer, ZINF_MEMORY_DEVICE) : 0;
+            first = tokens == 4096 ? device : first;
+            printf("# %s, %d tokens: %.0f bytes of the device\n", places[i], tokens, device);
+            CHECKF(fabs(device / first - 1) < 0.01, "%s, %d tokens: %.0f bytes, not %.0f",
+                   places[i], tokens, device, first);
+            end_evaluator(&e);
+        }
+    }
+}
+
+/* One window, of the loss of which no bit depends on where its chunks are. */
+static double loss_of(const struct setting *s, int tokens, bool streams)
+{
+    static int32_t ids[MOST_ROWS], targets[MOST_ROWS];
+    struct evaluator e = evaluator_of(s, tokens);
+    double loss = 0;
+    uint64_t count = 0;
+    draw_tokens(s, 0, ids, targets);
+    CHECKF(e.trainer && !zinf_trainer_loss(e.trainer, TOKENS(ids, targets), 1, &loss, &count), "%s",
+           zinf_error());
+    CHECKF(e.trainer && plan_says(e.trainer, "of chunks in groups of ") == streams, "%d", streams);
+    CHECKF(count == (uint64_t)tokens && loss > 0, "%llu tokens", (unsigned long long)count);
+    end_evaluator(&e);
+    return loss;
+}
+
+static void test_evaluation_has_its_bits(void)
+{
+    static const char *const places[] = {"none", "cpu", "nvme"};
+    double loss[3][2];
+    for (int i = 0; i < 3; i++)
+        for (int copies = 0; copies < 2; copies++) {
+            char extra[120];
+            snprintf(extra, sizeof extra, ", \"sequence_chunk\": 64, \"activation_device\": \"%s\"",
+                     places[i]);
+            struct setting s = {
+                .param = "nvme", .precision = bf16, .copies = copies, .extra = extra};
+            trainings.seq = 1000;
+            s.device_memory = i ? least_to_evaluate(s, 1000) : 0;
+            loss[i][copies] = loss_of(&s, 1000, i > 0);
+            CHECKF(loss[i][copies] == loss[0][0], "%s, copies %d: %.17g, %.17g", places[i], copies,
+                   loss[i][copies], loss[0][0]);
+        }
+}
+
 /* ---- rows that no array has ---- */
 
 static int read_rows(void *arg, int64_t sample, int64_t first, int64_t n, int32_t *ids,
@@ -182,6 +279,8 @@ int main(void)
     TAP_RUN(test_rows_of_a_batch);
     TAP_RUN(test_memory_by_length);
     TAP_RUN(test_memory_of_experts);
+    TAP_RUN(test_evaluation_by_length);
+    TAP_RUN(test_evaluation_has_its_bits);
     TAP_RUN(test_memory_of_windows);
     remove_work();
     return tap_done();

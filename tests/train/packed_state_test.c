@@ -136,6 +136,49 @@ static void test_frozen(void)
     }
 }
 
+/* ---- what a plan expects ---- */
+
+/* A step moves about what is planned, whose padding is zeros, and never more than the most. */
+static void check_planned(const struct setting *s, const char *what)
+{
+    struct zinf_config *config = configure(s);
+    struct zinf_trainer_options options = trainer_options(s, config);
+    const struct zinf_estimate_options planned = {.trainer = options};
+    struct zinf_estimate e = {0};
+    struct zinf_step_result r = {0};
+    struct zinf_trainer *t = NULL;
+    CHECKF(!zinf_estimate(&e, &planned), "%s", zinf_error());
+    CHECKF(!zinf_trainer_create(&t, &options), "%s", zinf_error());
+    for (int step = 0; t && step < trainings.steps; step++)
+        CHECKF(!next_step(t, s, (uint64_t)step, &r), "%s", zinf_error());
+    for (int lane = 0; lane < 2; lane++) {
+        const double ratio = (double)e.lane_bytes[lane] / (double)r.lane_bytes[lane];
+        printf("# %s, lane %d: %.3f of what is moved\n", what, lane, ratio);
+        CHECKF(ratio > 0.97 && ratio < 1.03, "%s, lane %d: %llu bytes, %llu planned", what, lane,
+               (unsigned long long)r.lane_bytes[lane], (unsigned long long)e.lane_bytes[lane]);
+        CHECKF(r.lane_bytes[lane] <= e.lane_bytes_most[lane] &&
+                   e.lane_bytes[lane] < e.lane_bytes_most[lane],
+               "%s, lane %d: %llu bytes at most", what, lane,
+               (unsigned long long)e.lane_bytes_most[lane]);
+    }
+    zinf_trainer_destroy(t);
+    zinf_config_destroy(config);
+}
+
+static void test_planned_bytes(void)
+{
+    static const char *const precisions[] = {NULL, bf16, half, fp16};
+    for (int i = 0; i < 8; i++) {
+        char what[60];
+        const struct setting s = {.precision = precisions[i % 4],
+                                  .grad = i / 4 ? "cpu" : NULL,
+                                  .schedule = "prefetch",
+                                  .extra = ALL};
+        snprintf(what, sizeof what, "precision %d, gradients %s", i % 4, i / 4 ? "in RAM" : "too");
+        check_planned(&s, what);
+    }
+}
+
 /* ---- damage ---- */
 
 struct packed_group {
@@ -380,6 +423,7 @@ int main(void)
     TAP_RUN(test_optimizers);
     TAP_RUN(test_schedules_and_places);
     TAP_RUN(test_frozen);
+    TAP_RUN(test_planned_bytes);
     TAP_RUN(test_damage);
     remove_work();
     begin_trainings("pieces", &(struct trainings){.shape = {.arch = "gpt2",

@@ -237,6 +237,32 @@ static bool is_kept(const struct nvme_bench *bench)
     return !remedy;
 }
 
+static void see_rate(const struct zinf_aio_bench_result *result, double range[2])
+{
+    const double rate = zinf_aio_bench_rate(result);
+    if (!(rate > 0))
+        return;
+    range[0] = range[0] > 0 && range[0] < rate ? range[0] : rate;
+    range[1] = range[1] > rate ? range[1] : rate;
+}
+
+/* Of all looks at the mix with the best setting: a drive's rate may vary from one to the next. */
+static void add_spread(cJSON *object, const struct nvme_bench *bench)
+{
+    const struct nvme_engine_row *same = &bench->engines[0]; /* io_uring, registered memory */
+    const struct zinf_aio_bench_result *best = &bench->main[ZINF_AIO_BENCH_MIXED];
+    double range[2] = {0, 0};
+    see_rate(best, range);
+    if (!same->refused && same->result[ZINF_AIO_BENCH_MIXED].engine == best->engine)
+        see_rate(&same->result[ZINF_AIO_BENCH_MIXED], range);
+    for (int i = 0; bench->key_mix == ZINF_AIO_BENCH_MIXED && i < bench->n_sweep; i++)
+        if (bench->sweep[i].block_bytes == bench->best_block_bytes &&
+            bench->sweep[i].queue_depth == bench->best_depth)
+            see_rate(&bench->sweep[i].result, range);
+    cJSON_AddNumberToObject(object, "mixed_least", range[0]);
+    cJSON_AddNumberToObject(object, "mixed_most", range[1]);
+}
+
 /* Under the paths joined with commas, and what the short look at each of several said. */
 static void save(const struct nvme_bench *bench)
 {
@@ -256,6 +282,7 @@ static void save(const struct nvme_bench *bench)
     cJSON *result = cJSON_CreateObject();
     for (int mix = 0; mix < NVME_MIXES; mix++)
         add_rate(result, bench, (enum zinf_aio_bench_mix)mix);
+    add_spread(result, bench);
     cJSON_AddNumberToObject(result, "block_size", bench->best_block_bytes);
     cJSON_AddNumberToObject(result, "queue_depth", bench->best_depth);
     cJSON_AddStringToObject(result, "engine",

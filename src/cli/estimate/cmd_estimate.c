@@ -182,6 +182,8 @@ static int estimate_here(struct estimate *e, const struct options *o, const stru
         code = zinf_estimate(&e->now, options);
     if (!code)
         estimate_drive_room(e, s->config);
+    if (!code && !o->measure)
+        estimate_range(options, &e->now, e->range);
     return code;
 }
 

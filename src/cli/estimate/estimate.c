@@ -23,10 +23,42 @@ static const char *lane_text(const struct estimate *e, size_t lane)
                                                                        : lane_texts[lane];
 }
 
-#define SHORT_LIFE 365 /* days that a drive lasts, below which ways out are named */
+#define NEARLY_ALIKE 1.02 /* of rates: what varies less is one figure */
+#define SHORT_LIFE 365    /* days that a drive lasts, below which ways out are named */
 
 /* Columns of labels; what is longer than a line goes on below its beginning. */
 #define LABEL 11
+
+/* Each tier with the rank that needs most of it, or the rank once where it is the same. */
+void estimate_most_text(char *out, size_t bytes, const struct zinf_planned *planned)
+{
+    static const char *const names[] = {"device", "RAM", "drive"};
+    const uint32_t *rank = planned->rank;
+    const bool one = rank[0] == rank[1] && (rank[1] == rank[2] || !planned->most[2]);
+    char size[16], who[32] = "";
+    size_t used = 0;
+    *out = 0;
+    if (!memcmp(planned->most, planned->least, sizeof planned->most))
+        return;
+    if (one)
+        used = (size_t)snprintf(out, bytes, "rank %u needs most: ", rank[0]);
+    for (int i = 0; i < 3 && used < bytes; i++) {
+        if (!one)
+            snprintf(who, sizeof who, "rank %u needs most ", rank[i]);
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s%s %s", i ? ", " : "", who,
+                                 names[i], zinf_size_format(size, sizeof size, planned->most[i]));
+    }
+}
+
+void estimate_add_most(cJSON *root, const struct zinf_planned *planned)
+{
+    cJSON *bytes = cJSON_AddObjectToObject(root, "planned_most_bytes");
+    cJSON *ranks = cJSON_AddObjectToObject(root, "planned_most_ranks");
+    for (int i = 0; i < 3; i++) {
+        cJSON_AddNumberToObject(bytes, tiers[i], (double)planned->most[i]);
+        cJSON_AddNumberToObject(ranks, tiers[i], planned->rank[i]);
+    }
+}
 
 static void print_memory(const struct zinf_estimate *e)
 {
@@ -43,9 +75,36 @@ static void print_memory(const struct zinf_estimate *e)
                              zinf_size_format(pinned, sizeof pinned, e->pinned));
     }
     cli_print_field(stdout, "memory", LABEL, text);
+    estimate_most_text(text, sizeof text, &e->planned);
+    if (*text)
+        cli_print_field(stdout, "", LABEL, text);
     if (e->ram_is_shared)
         printf("             in all %s of RAM: the device is the CPU\n",
                zinf_size_format(size, sizeof size, e->bytes[0] + e->bytes[1]));
+}
+
+void estimate_range(const struct zinf_estimate_options *options, const struct zinf_estimate *now,
+                    double range[2])
+{
+    const double rates[] = {options->speeds.drive_most, options->speeds.drive_least};
+    struct zinf_estimate_options other = *options;
+    range[0] = range[1] = 0;
+    if (!(rates[1] > 0) || rates[0] < NEARLY_ALIKE * rates[1] ||
+        !(now->lane_bytes[0] + now->lane_bytes[1]))
+        return;
+    other.plan = NULL;
+    other.trace = NULL;
+    other.pipe = NULL;
+    other.like = now;
+    for (int i = 0; i < 2; i++) {
+        struct zinf_estimate varied;
+        other.drive_factor = rates[i];
+        if (zinf_estimate(&varied, &other)) {
+            range[0] = range[1] = 0;
+            return;
+        }
+        range[i] = varied.step_seconds;
+    }
 }
 
 static void print_pipeline(const struct estimate *e)
@@ -76,6 +135,9 @@ static void print_step(const struct estimate *e)
              cli_duration(time, n->step_seconds), cli_count(tokens, n->tokens),
              (double)n->tokens / n->step_seconds, n->schedule);
     cli_print_field(stdout, "step", LABEL, text);
+    if (e->range[1] > 0)
+        printf("             %s to %s with the drive as fast and as slow as it was measured\n",
+               cli_duration(time, e->range[0]), cli_duration(tokens, e->range[1]));
     printf("limited by   %s, busy for %.0f %% of the step\n", lane_text(e, (size_t)n->bottleneck),
            100 * busy);
     for (size_t i = 0; i < N_LANES; i++)
@@ -126,6 +188,13 @@ static void print_wear(const struct estimate *e)
         snprintf(text + used, sizeof text - (size_t)used, ": %.0f TBW last %.0f days",
                  e->tbw * 1e-12, e->tbw / day);
     cli_print_field(stdout, "drive", LABEL, text);
+    if (n->lane_bytes_most[0] + n->lane_bytes_most[1] > n->lane_bytes[0] + n->lane_bytes[1]) {
+        snprintf(text, sizeof text,
+                 "as packed data are after a thousand steps (zinf.pack); at most %.3f GB and %.3f "
+                 "GB, if no byte could be spared",
+                 (double)n->lane_bytes_most[0] * 1e-9, (double)n->lane_bytes_most[1] * 1e-9);
+        cli_print_field(stdout, "", LABEL, text);
+    }
     if (day > 0 && e->tbw / day < SHORT_LIFE)
         cli_print_field(stdout, "", LABEL,
                         "less is written with more RAM (zinf.host_memory, zinf.placement auto), "
@@ -205,7 +274,7 @@ static void print_seats(const struct estimate *e)
     int used = snprintf(text, sizeof text,
                         "%u in one process, with %s of RAM in all; memory, lanes and bytes are "
                         "those of one seat",
-                        e->seats, zinf_size_format(size, sizeof size, n->bytes[1] * e->seats));
+                        e->seats, zinf_size_format(size, sizeof size, n->planned.process[1]));
     if (n->pull_seconds > 0)
         snprintf(text + used, sizeof text - (size_t)used,
                  "; each pulls whole units from RAM at %.3g GB/s, all at %.3g GB/s: %.4f s a step",
@@ -256,6 +325,9 @@ static void add_lanes(cJSON *root, const struct zinf_estimate *n)
         cJSON_AddNumberToObject(busy, lanes[i], n->lane_seconds[i]);
         cJSON_AddNumberToObject(bytes, lanes[i], (double)n->lane_bytes[i]);
     }
+    cJSON *most = cJSON_AddObjectToObject(root, "lane_bytes_most");
+    for (size_t i = 0; i < N_LANES; i++)
+        cJSON_AddNumberToObject(most, lanes[i], (double)n->lane_bytes_most[i]);
 }
 
 static void add_memory(cJSON *root, const struct zinf_estimate *n)
@@ -275,7 +347,9 @@ static void add_seats(cJSON *root, const struct estimate *e)
     if (e->seats < 2)
         return;
     cJSON_AddNumberToObject(root, "seats", e->seats);
-    cJSON_AddNumberToObject(root, "host_bytes_of_all_seats", (double)e->now.bytes[1] * e->seats);
+    cJSON_AddNumberToObject(root, "host_bytes_of_all_seats",
+                            e->seats == e->ranks ? (double)e->now.planned.process[1]
+                                                 : (double)e->now.bytes[1] * e->seats);
     if (e->now.pull_seconds > 0)
         cJSON_AddNumberToObject(root, "pull_seconds", e->now.pull_seconds);
     if (e->now.link_seconds > 0)
@@ -367,7 +441,11 @@ cJSON *estimate_json(const struct estimate *e)
         cJSON_AddNumberToObject(root, "sums_by_kernels", n->sums_by_kernels);
     }
     add_memory(root, n);
+    if (e->ranks > 1)
+        estimate_add_most(root, &n->planned);
     cJSON_AddNumberToObject(root, "step_seconds", n->step_seconds);
+    if (e->range[1] > 0)
+        cJSON_AddItemToObject(root, "step_seconds_range", cJSON_CreateDoubleArray(e->range, 2));
     cJSON_AddNumberToObject(root, "tokens_per_step", (double)n->tokens);
     cJSON_AddNumberToObject(root, "tokens_per_second", (double)n->tokens / n->step_seconds);
     cJSON_AddStringToObject(root, "schedule", n->schedule);

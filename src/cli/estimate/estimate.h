@@ -26,7 +26,8 @@ struct estimate {
     double tokens;       /* of a training, to say how long it takes; 0: none */
     uint64_t drive_free; /* where the drives are; UINT64_MAX: not known */
     char drive_path[256];
-    double steps_apart;                /* zinf_rates; 0: nothing was measured */
+    double steps_apart; /* zinf_rates; 0: nothing was measured */
+    double range[2]; /* seconds of a step by the drive's fastest and slowest rate; 0: not known */
     const struct machine *machine;     /* the one that is described; NULL: this one */
     double watts;                      /* 0: not known */
     double price;                      /* of an hour, in whatever money; 0: not given */
@@ -60,6 +61,14 @@ static inline double estimate_price(const struct estimate *e)
 }
 
 const char *estimate_lane(int lane); /* "drive reads" */
+/* Seconds of a step, by the plan of `now`, with the drive as fast and as slow as it was measured;
+ * zeros: nothing varied, or the plan does not use a drive. */
+void estimate_range(const struct zinf_estimate_options *options, const struct zinf_estimate *now,
+                    double range[2]);
+/* "rank 1 needs most: device 1.2 MiB, ..."; empty if all ranks need the same. */
+void estimate_most_text(char *out, size_t bytes, const struct zinf_planned *planned);
+/* The same for programs: bytes of each tier and the rank that needs them. */
+void estimate_add_most(cJSON *root, const struct zinf_planned *planned);
 void estimate_print(const struct estimate *e);
 cJSON *estimate_json(const struct estimate *e);
 

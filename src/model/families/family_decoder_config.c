@@ -39,6 +39,32 @@ static struct family_counts choose(const struct family_counts *size,
     return c;
 }
 
+/* The largest divisor of the width that is no more than the size's number of heads. */
+static int64_t fitting_heads(const struct family_counts *c)
+{
+    int64_t heads = c->heads;
+    while (heads > 1 && c->hidden % heads)
+        heads--;
+    return heads;
+}
+
+/* Heads are as wide as the hidden rows together, unless the family says how wide one is. */
+static int check_heads(const struct family_counts *c, const struct zinf_model_shape *shape,
+                       const char *size)
+{
+    const bool fits = c->head_dim || c->heads < 1 || c->hidden % c->heads == 0;
+    if (fits || (!shape->hidden && !shape->heads))
+        return 0;
+    const long long hidden = (long long)c->hidden, heads = (long long)c->heads;
+    return zinf_fail(-EINVAL,
+                     "a width of %lld is no multiple of %lld attention heads%s%s: with this width, "
+                     "set the heads (--heads) to a divisor of it, such as %lld; with these heads, "
+                     "set the width (--hidden) to a multiple of them, such as %lld",
+                     hidden, heads, shape->heads ? "" : ", which are those of size ",
+                     shape->heads ? "" : size, (long long)fitting_heads(c),
+                     (hidden / heads + 1) * heads);
+}
+
 static int no_memory(void)
 {
     return zinf_fail(-ENOMEM, "no memory for a configuration");
@@ -118,8 +144,8 @@ int family_make_config(cJSON *config, const struct zinf_family *family,
     if (code)
         return code;
     struct family_counts c = choose(&t->sizes[i].counts, shape);
-    if ((code = put_counts(config, &t->keys, &c)) || (code = put_text(config, t->always)) ||
-        (code = put_text(config, t->sizes[i].more)) ||
+    if ((code = check_heads(&c, shape, names[i])) || (code = put_counts(config, &t->keys, &c)) ||
+        (code = put_text(config, t->always)) || (code = put_text(config, t->sizes[i].more)) ||
         (code = put_in_proportion(config, t, c.hidden, t->sizes[i].counts.hidden)))
         return code;
     return shape->vocab ? put_ids(config, shape->vocab) : 0;

@@ -102,12 +102,14 @@ static const struct described_experts experts4 = {
 static int make_config(cJSON *config, const struct zinf_family *family,
                        const struct zinf_model_shape *shape)
 {
-    int64_t layers = 0;
+    int64_t layers = 0, values, heads;
     int code = family_make_config(config, family, shape);
     cJSON *list = code ? NULL : cJSON_AddArrayToObject(config, types_key);
     if (!code)
         code = zinf_json_int(config, "a new model", DESCRIBED_LAYERS_KEY, &layers);
     const bool mixed = cJSON_HasObjectItem(config, "mamba_n_heads");
+    if (!code && mixed) /* of 64 columns each, whatever the width */
+        code = mixer_make_heads(config, "mamba_n_heads", 2, &values, &heads);
     for (int64_t i = 0; list && i < layers; i++)
         cJSON_AddItemToArray(list,
                              cJSON_CreateString(mixed && i % 10 != 5 ? "mamba" : "attention"));

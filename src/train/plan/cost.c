@@ -70,6 +70,12 @@ static double added_work(const struct plan *p, const struct zinf_op *op)
     return op->kind < OP_STAGES ? -bytes : bytes * p->setup->compute.pace.flops_a_byte;
 }
 
+/* What is behind packed data, such as copies of parameters, is not packed. */
+static double packed_work(double work, const struct rule_thing *t)
+{
+    return work - (double)rule_plain_bytes(t) + (double)rule_packed_expected(t);
+}
+
 double plan_work(const struct plan *p, const struct zinf_op *op)
 {
     double work = op->flops > 0 ? op->flops : (double)op->bytes;
@@ -93,7 +99,7 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
         const struct rule_thing t = {p->setup, (enum zinf_packable)what, group, false};
         if (op->flags & flags[what] && p->variant.packs >= packing_of(t.what))
             work = updates ? work + p->setup->pack_work * (double)rule_plain_bytes(&t)
-                           : work * rule_packed_share(&t);
+                           : packed_work(work, &t);
     }
     return work;
 }
@@ -146,7 +152,9 @@ void plan_cost(const struct plan *p, struct zinf_op *op)
     bool host_device = p->setup->device->host_addressable;
     op->seconds = p->rates.seconds[op->kind] * plan_work(p, op) * (1 - op->left_out) +
                   plan_crossed_seconds(p, op);
-    if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
+    if (p->rates.cpu[op->kind] > 0)
+        op->cpu = (float)p->rates.cpu[op->kind];
+    else if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
         op->cpu = (float)(DRIVE_CPU / threads_of(p));
     else if (op->lane == ZINF_LANE_HOST || op->flags & OP_MEETS)
         op->cpu = 1;
@@ -266,6 +274,8 @@ void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zi
         .host_flops = known_or(s->host_flops, HOST_FLOPS_A_THREAD * threads_of(p)),
         .drive_read_bytes = known_or(s->drive_read_bytes, DRIVE_BYTES),
         .drive_write_bytes = known_or(s->drive_write_bytes, DRIVE_BYTES),
+        .drive_least = s->drive_least,
+        .drive_most = s->drive_most,
         .net_bytes = known_or(s->net_bytes, NET_BYTES),
         .root_bytes = s->root_bytes,
         .peer_bytes = known_or(s->peer_bytes, PEER_BYTES),

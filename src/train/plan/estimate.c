@@ -128,6 +128,7 @@ static void add_step(struct zinf_estimate *out, const struct seen *s)
     out->bottleneck = ZINF_LANE_DEVICE;
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         out->lane_seconds[lane] = step->busy_seconds[lane];
+        out->lane_bytes_most[lane] = step->bytes[lane];
         out->lane_bytes[lane] = step->bytes[lane] - (uint64_t)s->packed_away[lane];
         if (step->busy_seconds[lane] > step->busy_seconds[out->bottleneck])
             out->bottleneck = lane;
@@ -252,12 +253,24 @@ static int write_trace(const struct estimated *first, const struct estimated_ste
     return code ? code : closed;
 }
 
-/* Of a rank by itself. Opens *e, which is to be closed after a failure, too. */
+/* The number of a described rank among all: those with the same stages are behind each other. */
+static uint32_t rank_of(const struct setup *s)
+{
+    const struct zinf_axis *pipe = pipe_axis(s);
+    return zinf_net_place(s->mesh.all).world / pipe->world * pipe->rank;
+}
+
+/* Of a rank by itself; schedule: what ranks have agreed on, or AUTO. Opens *e, which is to be
+ * closed after a failure, too. */
 static int estimate_one(struct zinf_estimate *out, const struct zinf_estimate_options *options,
-                        struct estimated *e)
+                        enum schedule schedule, struct estimated *e)
 {
     _Static_assert(sizeof e->variant <= sizeof out->found, "a variant has room");
     int code = estimated_open(e, options);
+    if (!code && schedule != SCHEDULE_AUTO)
+        code = estimated_lower(e, schedule);
+    if (!code)
+        plan_say_schedule(&e->plan, e->setup.mesh.all ? rank_of(&e->setup) : 0);
     if (!code && options->plan)
         plan_print(&e->plan, options->plan);
     if (!code)
@@ -271,17 +284,30 @@ static int estimate_one(struct zinf_estimate *out, const struct zinf_estimate_op
 
 /* ---- ranks in a pipeline ---- */
 
+/* The ranks with the same stages need the same memory, since they agree on sizes; `first` is the
+ * number of the first of `each`. one_process: all ranks are seats of it. */
+static void add_planned(struct zinf_planned *all, uint32_t first, uint32_t each, bool one_process,
+                        const uint64_t bytes[3])
+{
+    plan_add_rank(all, first, bytes);
+    for (int tier = 0; one_process && tier < ZINF_MEMORY_TIERS; tier++)
+        all->process[tier] += each * bytes[tier];
+}
+
 /* One more rank: what is said is of the one that takes longest by itself, memory the most of any.
  */
 static void add_rank(struct zinf_estimate *out, const struct zinf_estimate *rank)
 {
     const double flops = out->model_flops + rank->model_flops;
-    uint64_t bytes[ZINF_MEMORY_TIERS];
-    for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++)
-        bytes[tier] = rank->bytes[tier] > out->bytes[tier] ? rank->bytes[tier] : out->bytes[tier];
+    const struct zinf_planned planned = out->planned;
+    const bool more = rank->bytes[ZINF_MEMORY_HOST] == planned.most[ZINF_MEMORY_HOST] &&
+                      rank->bytes[ZINF_MEMORY_HOST] > planned.least[ZINF_MEMORY_HOST];
+    const uint64_t pinned = more ? rank->pinned : out->pinned;
     if (rank->step_seconds > out->step_seconds)
         *out = *rank;
-    memcpy(out->bytes, bytes, sizeof bytes);
+    out->planned = planned;
+    memcpy(out->bytes, planned.most, sizeof out->bytes);
+    out->pinned = pinned;
     out->model_flops = flops;
 }
 
@@ -313,22 +339,27 @@ static int add_bubbles(struct zinf_estimate *out, struct zinf_pipe_rank *pipe,
     return 0;
 }
 
-/* Plans of one rank after the other, of which only the steps are kept. */
+/* Plans of one rank after the other, of which only the steps are kept. They choose as `like`. */
 static int plan_others(struct zinf_estimate *out, const struct zinf_estimate_options *options,
+                       const struct zinf_estimate *like, enum schedule schedule,
                        struct estimated_step *steps, uint32_t n)
 {
+    const uint32_t each = options->ranks / n;
     int code = 0;
     for (uint32_t r = 1; !code && r < n; r++) {
         struct zinf_estimate_options of_rank = *options;
         struct zinf_estimate rank;
         struct estimated e;
         of_rank.trainer.pipe_rank = r;
+        of_rank.like = like;
         if (options->plan)
             fprintf(options->plan, "plan: the lines below are those of rank %u of the pipeline\n",
                     r);
-        code = estimate_one(&rank, &of_rank, &e);
+        code = estimate_one(&rank, &of_rank, schedule, &e);
         if (!code) {
             estimated_take_step(&e, &steps[r]);
+            add_planned(&out->planned, r * each, each, options->seats == options->ranks,
+                        rank.bytes);
             add_rank(out, &rank);
         }
         if (!code && options->pipe)
@@ -338,29 +369,81 @@ static int plan_others(struct zinf_estimate *out, const struct zinf_estimate_opt
     return code;
 }
 
+/* The ranks of a pipeline, of which the first stays open. */
+struct piped {
+    struct estimated first;
+    struct estimated_step *steps; /* [n]; of the first its n is 0 until that fits */
+    uint32_t n;
+};
+
+static void end_ranks(struct piped *p)
+{
+    for (uint32_t r = 1; r < p->n; r++)
+        estimated_end_step(&p->steps[r]);
+    memset(p->steps, 0, p->n * sizeof *p->steps);
+    estimated_close(&p->first);
+}
+
+/* Rank 0 chooses for all. */
+static int plan_ranks(struct zinf_estimate *out, const struct zinf_estimate_options *options,
+                      enum schedule schedule, struct piped *p)
+{
+    int code = estimate_one(out, options, schedule, &p->first);
+    if (code)
+        return code;
+    const struct zinf_estimate own = *out;
+    estimated_see_step(&p->first, &p->steps[0]);
+    if (options->pipe)
+        note_rank(&options->pipe[0], &p->first, out);
+    add_planned(&out->planned, 0, options->ranks > 1 ? options->ranks / p->n : 1,
+                options->ranks < 2 || options->seats == options->ranks, out->bytes);
+    return plan_others(out, options, &own, schedule, p->steps, p->n);
+}
+
+/* As ranks of a training agree (step/agree.h): where one has no room for what rank 0 has found, all
+ * take the usual choice; and all take the lowest schedule of any. */
+static int agree_ranks(struct zinf_estimate *out, const struct zinf_estimate_options *options,
+                       struct piped *p)
+{
+    struct zinf_estimate_options again = *options;
+    struct zinf_estimate like = {0};
+    enum schedule least = SCHEDULES, most = SCHEDULE_AUTO;
+    int code = plan_ranks(out, options, SCHEDULE_AUTO, p);
+    if (code == -ENOMEM && p->n > 1 && p->steps[0].n && !options->like) {
+        const struct variant usual = plan_usual(&p->first.setup);
+        memcpy(like.found, &usual, sizeof usual);
+        again.like = &like;
+        end_ranks(p);
+        code = plan_ranks(out, &again, SCHEDULE_AUTO, p);
+    }
+    for (uint32_t r = 0; r < p->n; r++) {
+        least = p->steps[r].schedule < least ? p->steps[r].schedule : least;
+        most = p->steps[r].schedule > most ? p->steps[r].schedule : most;
+    }
+    if (code || least == most)
+        return code;
+    like = *out;
+    memcpy(like.found, &p->first.variant, sizeof p->first.variant);
+    again.like = &like;
+    again.plan = NULL; /* is printed */
+    end_ranks(p);
+    return plan_ranks(out, &again, least, p);
+}
+
 int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options *options)
 {
     const struct zinf_config *config = options->trainer.config;
-    const uint32_t n = options->ranks > 1 ? (uint32_t)config->mesh[ZINF_PIPE] : 1;
-    struct estimated_step *steps = calloc(n, sizeof *steps);
-    struct estimated first;
-    if (!steps)
-        return zinf_fail(-ENOMEM, "no memory for %u ranks", n);
-    int code = estimate_one(out, options, &first);
-    if (!code)
-        estimated_see_step(&first, &steps[0]);
-    if (!code && options->pipe)
-        note_rank(&options->pipe[0], &first, out);
-    if (!code)
-        code = plan_others(out, options, steps, n);
-    if (!code && n > 1)
-        code = add_bubbles(out, options->pipe, steps, n);
+    struct piped p = {.n = options->ranks > 1 ? (uint32_t)config->mesh[ZINF_PIPE] : 1};
+    p.steps = calloc(p.n, sizeof *p.steps);
+    if (!p.steps)
+        return zinf_fail(-ENOMEM, "no memory for %u ranks", p.n);
+    int code = agree_ranks(out, options, &p);
+    if (!code && p.n > 1)
+        code = add_bubbles(out, options->pipe, p.steps, p.n);
     if (!code && options->trace)
-        code = write_trace(&first, steps, n, options->trace);
-    for (uint32_t r = 1; r < n; r++)
-        estimated_end_step(&steps[r]);
-    estimated_close(&first);
-    free(steps);
+        code = write_trace(&p.first, p.steps, p.n, options->trace);
+    end_ranks(&p);
+    free(p.steps);
     return code;
 }
 

@@ -68,6 +68,18 @@ int estimated_open(struct estimated *e, const struct zinf_estimate_options *opti
     return code ? code : make_plan(&e->plan, &e->setup, &e->variant, options);
 }
 
+int estimated_lower(struct estimated *e, enum schedule schedule)
+{
+    const enum schedule wanted = e->setup.wanted;
+    int code = 0;
+    if (e->plan.schedule != schedule) {
+        e->setup.wanted = schedule;
+        code = plan_schedules(&e->plan, INFINITY);
+        e->setup.wanted = wanted;
+    }
+    return code;
+}
+
 void estimated_close(struct estimated *e)
 {
     plan_fini(&e->plan);
@@ -86,7 +98,8 @@ void estimated_see_step(const struct estimated *e, struct estimated_step *out)
                                    .n = plan_step_programs(&e->plan, programs),
                                    .machine = plan_machine(&e->plan),
                                    .rank = pipe->rank,
-                                   .ranks = pipe->world};
+                                   .ranks = pipe->world,
+                                   .schedule = e->plan.schedule};
     for (int i = 0; i < out->n; i++)
         out->programs[i] = *programs[i];
 }

@@ -16,8 +16,10 @@ struct estimated {
     struct plan plan;
 };
 /* Makes setup, plan and programs without allocating memory. options must outlive e. Call
- * estimated_close after a failure, too. */
+ * estimated_close after a failure, too. estimated_lower: if the schedule is another than this one,
+ * which is lower, makes the programs of this one, as ranks do that agree on it. */
 int estimated_open(struct estimated *e, const struct zinf_estimate_options *options);
+int estimated_lower(struct estimated *e, enum schedule schedule);
 void estimated_close(struct estimated *e);
 /* What a prediction needs to know about a rank: the programs of its step, which run one after the
  * other. */
@@ -27,6 +29,7 @@ struct estimated_step {
     int n;
     struct zinf_machine machine;
     uint32_t rank, ranks; /* the pipeline rank, and how many there are */
+    enum schedule schedule;
 };
 /* estimated_see_step borrows the programs: e must stay open. estimated_take_step moves them out of
  * e, which may then be closed but has no programs any more; call estimated_end_step to free them.

@@ -164,7 +164,8 @@ static int check_shared_ram(const struct plan *p)
 
 static int add_carried_extents(struct plan *p)
 {
-    const uint64_t n = carried_homes(p, false), all = n + carried_homes(p, true);
+    const uint64_t n = carried_homes(p, false);
+    const uint64_t all = n + (has_backward(p->setup) ? carried_homes(p, true) : 0);
     const uint64_t bytes[] = {carried_home_bytes(p, false), carried_home_bytes(p, true)};
     int code = 0;
     p->carried_extents = calloc(all, sizeof *p->carried_extents);
@@ -241,8 +242,8 @@ static int plan_tiers(struct plan *p)
         .store = p->store,
     };
     int code = zinf_tiers_plan(&p->tiers, &tiers, p->ledger);
-    return code || !has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE ? code
-                                                                           : add_x_extents(p);
+    const bool leave = plan_values_leave(p) && p->x_tier == ZINF_TIER_DRIVE;
+    return code || !leave ? code : add_x_extents(p);
 }
 
 static int plan_memory(struct plan *p, uint64_t operation_bytes)
@@ -321,6 +322,37 @@ void *gradient_at(const struct plan *p, uint32_t value, int64_t micro)
     uint64_t offset = (uint64_t)p->setup->n_micro * at->end_before +
                       (uint64_t)p->itinerary.live * at->turn_before + copy * at->bytes;
     return device_at(p, p->at.d_gradients + offset);
+}
+
+void plan_add_rank(struct zinf_planned *all, uint32_t rank, const uint64_t bytes[3])
+{
+    for (int tier = 0; tier < ZINF_MEMORY_TIERS; tier++) {
+        if (!rank || bytes[tier] > all->most[tier]) {
+            all->most[tier] = bytes[tier];
+            all->rank[tier] = rank;
+        }
+        if (!rank || bytes[tier] < all->least[tier])
+            all->least[tier] = bytes[tier];
+    }
+}
+
+/* An update that may have to be taken back needs a second generation, and where no update of a rank
+ * has one, the schedules below remain. */
+void plan_say_schedule(const struct plan *p, uint32_t rank)
+{
+    const enum schedule wanted = p->setup->wanted;
+    char who[32] = "";
+    if (wanted == SCHEDULE_AUTO || p->schedule == wanted || !trains(p->setup))
+        return;
+    if (p->setup->mesh.all)
+        snprintf(who, sizeof who, "on rank %u ", rank);
+    zinf_log_once(ZINF_LOG_WARN, "schedule",
+                  "zinf.schedule is \"%s\", but steps run \"%s\", with the same results: %sno "
+                  "update can be taken back, since none goes to a second generation beside the "
+                  "old one; optimizer state on a drive has one "
+                  "(zero_optimization.offload_optimizer.device \"nvme\"), and on a GPU also state "
+                  "in RAM that zinf.host_memory has room for twice",
+                  schedule_name(wanted), schedule_name(p->schedule), who);
 }
 
 void plan_fini(struct plan *p)

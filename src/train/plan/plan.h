@@ -325,6 +325,18 @@ static inline int64_t carried_last(const struct plan *p, uint32_t stage, uint32_
     const int64_t end = (group + 1) * carried_span(p) - 1 + carried_back(p, stage);
     return end < p->setup->n_chunks ? end : p->setup->n_chunks - 1;
 }
+/* Whether values between stages may leave the device. Without backward only chunks of a sequence
+ * do, since all of them go through a stage before the next one. Ranks that share a sequence or a
+ * pipeline keep them there. */
+static inline bool plan_values_may_leave(const struct plan *p)
+{
+    const struct setup *s = p->setup;
+    return has_backward(s) || (s->n_chunks > 1 && !in_parts(s) && !is_piped(s));
+}
+static inline bool plan_values_leave(const struct plan *p)
+{
+    return p->x_tier != ZINF_TIER_DEVICE && plan_values_may_leave(p);
+}
 /* Whether gradients of values leave the device as the values do. */
 static inline bool plan_gradients_leave(const struct plan *p)
 {
@@ -470,6 +482,11 @@ void plan_place(struct plan *p);
 uint64_t plan_added_numbers(const struct plan *p, const struct zinf_op *op);
 /* The work of an operation, in the flops or bytes that its kind's rate counts. */
 double plan_work(const struct plan *p, const struct zinf_op *op);
+/* Takes what a rank needs into what all need; ranks in ascending order, from 0 on. */
+void plan_add_rank(struct zinf_planned *all, uint32_t rank, const uint64_t bytes[3]);
+/* If the schedule that was asked for by name is not the plan's: logs which one runs, and why. rank:
+ * the one that cannot run it. */
+void plan_say_schedule(const struct plan *p, uint32_t rank);
 /* Prints the memory ledger by tier with budgets, and one line on each amount. */
 int plan_print(const struct plan *p, FILE *out);
 

@@ -100,8 +100,7 @@ static bool choose_carried(struct plan *p, struct amounts *c)
     p->carried_span = n;
     const struct walk *w = &p->setup->walk;
     const bool of_all = w->keys_first || (in_parts(p->setup) && w->hands_over); /* looks at all */
-    if (plan_fits(p, c) || n <= CARRIED_SLOTS || !has_backward(p->setup) || of_all ||
-        p->x_tier == ZINF_TIER_DEVICE)
+    if (plan_fits(p, c) || n <= CARRIED_SLOTS || !plan_values_leave(p) || of_all)
         return plan_fits(p, c);
     p->carried_span = 1;
     bool fits = plan_fits(p, c), more = fits;
@@ -116,8 +115,8 @@ static bool choose_carried(struct plan *p, struct amounts *c)
 /* Activations leave the device where nothing else makes the plan fit, or to be tried. */
 static void choose_activations(struct plan *p, struct amounts *c)
 {
-    if (choose_carried(p, c) ? !(p->setup->x_is_open && p->variant.x_on_host)
-                             : !p->setup->x_is_open)
+    const bool open = p->setup->x_is_open && plan_values_may_leave(p);
+    if (choose_carried(p, c) ? !(open && p->variant.x_on_host) : !open)
         return;
     p->x_tier = ZINF_TIER_HOST;
     if (choose_carried(p, c) || !p->store)

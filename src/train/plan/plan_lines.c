@@ -60,7 +60,7 @@ static int param_lines(struct plan *p, const struct amounts *c, struct plan_line
 static uint64_t activation_bytes(const struct plan *p)
 {
     const struct walk *w = &p->setup->walk;
-    if (!has_backward(p->setup))
+    if (!has_backward(p->setup) && !plan_values_leave(p))
         return (uint64_t)setup_window_micros(p->setup) * w->n_slots * w->slot_bytes;
     return p->x_tier == ZINF_TIER_DEVICE ? (uint64_t)p->itinerary.live * w->all_leaving_bytes
                                          : x_slots(p) * plan_leaving_bytes(p);
@@ -106,7 +106,8 @@ static const char *carried_hint(const struct plan *p, bool gradient)
 
 static uint64_t carried_homes_bytes(const struct plan *p, enum zinf_tier tier, bool gradient)
 {
-    const bool there = has_backward(p->setup) && carried_groups(p) > 1 && carried_tier(p) == tier;
+    const bool made = has_backward(p->setup) || !gradient;
+    const bool there = made && carried_groups(p) > 1 && carried_tier(p) == tier;
     return there ? carried_homes(p, gradient) * carried_home_bytes(p, gradient) : 0;
 }
 
@@ -194,6 +195,9 @@ static int forward_lines(struct plan *p, const struct amounts *c, struct plan_li
         {losses_name(p, false), micros_hint(p), plan_losses(p, false) * w->loss_bytes,
          &at->d_losses},
         {"activations between stages", "zinf.activation_device", activation_bytes(p), &at->d_x},
+        {"activations that stay", "--seq-len",
+         backward || plan_values_leave(p) ? (uint64_t)p->itinerary.live * w->staying_bytes : 0,
+         &at->d_staying},
         {"activations of the working stage", "train_micro_batch_size_per_gpu",
          backward ? w->working : w->working_of_any, &at->d_working},
         {"scratch of a stage", "train_micro_batch_size_per_gpu",
@@ -228,7 +232,6 @@ static int backward_lines(struct plan *p, const struct amounts *c, struct plan_l
     uint64_t micros = (uint64_t)p->setup->n_micro, at_once = (uint64_t)p->itinerary.live;
     const bool in_turn = p->setup->config->parts_in_turn;
     const struct want wants[] = {
-        {"activations that stay", "--seq-len", at_once * w->staying_bytes, &at->d_staying},
         {"activations always kept for backward", "--seq-len",
          plan_gradients_leave(p) ? KEPT_SLOTS * w->kept_most : at_once * w->kept_always,
          &at->d_kept_always},
@@ -305,7 +308,7 @@ static int staging_lines(struct plan *p, const struct amounts *c, struct plan_li
     struct places *at = &p->at;
     struct trainer_sizes *s = &p->sizes;
     struct legs value = way_value_out(&p->travel, p->x_tier);
-    bool values = has_backward(p->setup) && has_waypoint(legs_waypoints(value), VALUE_STAGING);
+    bool values = plan_values_may_leave(p) && has_waypoint(legs_waypoints(value), VALUE_STAGING);
     s->grad_staging = zinf_align_up(plan_grad_staging_bytes(p), ZINF_MEMORY_ALIGN);
     s->tile = has_waypoint(p->waypoints, GRAD_TILE) ? s->tile_most : s->tile_grad;
     s->border = device_is_far(p->setup) ? most_of(border_bytes(p), shared_keys_bytes(p)) : 0;
@@ -373,7 +376,7 @@ static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines
         {"an unpacked sub-group", "zinf.pack",
          way_has_tile(p->waypoints) ? plan_unpacked_at(p, ZINF_PACKABLES) : 0, &at->h_unpacked},
         {"activations between stages", "zinf.activation_device",
-         backward && p->x_tier == ZINF_TIER_HOST
+         plan_values_leave(p) && p->x_tier == ZINF_TIER_HOST
              ? (uint64_t)p->itinerary.live * plan_all_leaving_bytes(p)
              : 0,
          &at->h_x},
@@ -397,7 +400,7 @@ static int host_lines(struct plan *p, const struct amounts *c, struct plan_lines
 
 static int drive_lines(struct plan *p, struct plan_lines *l)
 {
-    if (!has_backward(p->setup) || p->x_tier != ZINF_TIER_DRIVE)
+    if (!plan_values_leave(p) || p->x_tier != ZINF_TIER_DRIVE)
         return 0;
     const uint64_t carried = carried_homes_bytes(p, ZINF_TIER_DRIVE, false) +
                              carried_homes_bytes(p, ZINF_TIER_DRIVE, true);

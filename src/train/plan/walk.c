@@ -227,7 +227,7 @@ int walk_referred(const struct zinf_graph *graph, bool *referred)
 int walk_init(struct walk *w, const struct zinf_graph *graph, const struct zinf_compute *compute,
               bool backward)
 {
-    *w = (struct walk){.graph = graph};
+    *w = (struct walk){.graph = graph, .alone = !backward && !graph->n_ranges};
     bool *reached = calloc(graph->n_values + 1, sizeof *reached);
     int code = reached ? take_arrays(w) : zinf_fail(-ENOMEM, "no memory for a list of stages");
     if (!code && backward) {

@@ -100,6 +100,7 @@ struct walk {
     uint32_t *by_own_order;         /* [n_units]: units by their own_order */
     uint32_t n_leaving;
     bool has_reference;
+    bool alone; /* forward without backward, on one rank: a place is free once it has been read */
     uint32_t n_choices;     /* number of stages whose rows choose visits */
     uint32_t whole;         /* the stage whose sweep can run whole; WALK_NONE: there is none */
     uint32_t row;           /* the stage that makes logits; WALK_NONE: there is none */

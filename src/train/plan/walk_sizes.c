@@ -228,15 +228,19 @@ static struct life life_of(const struct zinf_graph *g, uint32_t value)
     return l;
 }
 
-/* Of values that no backward looks at: one whose place another has had that is of no more use, so
- * that it has the same number. WALK_NONE: there is none. read [n_values]: by number, where what has
- * it last is read last. */
-static uint32_t find_left(const struct walk *w, uint32_t value, const uint32_t *read)
+/* Whether no backward looks at the value. */
+static bool passes(const struct walk *w, uint32_t value)
 {
-    const struct zinf_graph *g = w->graph;
-    const uint32_t made = life_of(g, value).made;
+    return w->alone || w->graph->values[value].passing;
+}
+
+/* Of values that no backward looks at: one whose place another has had that is of no more use, so
+ * that it has the same number. WALK_NONE: there is none. made: the stage that makes this one; read
+ * [n_values]: by number, where what has it last is read last. */
+static uint32_t find_left(const struct walk *w, uint32_t value, uint32_t made, const uint32_t *read)
+{
     for (uint32_t v = 0; v < value; v++)
-        if (g->values[v].passing && w->values[v].leaves &&
+        if (passes(w, v) && w->values[v].number != WALK_NONE &&
             w->values[v].bytes == w->values[value].bytes && read[w->values[v].number] < made)
             return v;
     return WALK_NONE;
@@ -246,8 +250,9 @@ static uint32_t find_left(const struct walk *w, uint32_t value, const uint32_t *
 static void place_leaving(struct walk *w, uint32_t v, uint32_t *read)
 {
     struct walk_value *value = &w->values[v];
-    const bool passing = w->graph->values[v].passing;
-    const uint32_t left = passing ? find_left(w, v, read) : WALK_NONE;
+    const bool passing = passes(w, v);
+    const struct life life = life_of(w->graph, v);
+    const uint32_t left = passing ? find_left(w, v, life.made, read) : WALK_NONE;
     w->leaving_bytes = most(w->leaving_bytes, value->bytes);
     if (left != WALK_NONE) {
         value->number = w->values[left].number;
@@ -257,8 +262,8 @@ static void place_leaving(struct walk *w, uint32_t v, uint32_t *read)
         value->bytes_before = w->all_leaving_bytes;
         w->all_leaving_bytes += value->bytes;
     }
-    if (passing)
-        read[value->number] = life_of(w->graph, v).read;
+    if (passing) /* what one stage makes has places of its own, read or not */
+        read[value->number] = life.read > life.made ? life.read : life.made;
 }
 
 static int measure_values(struct walk *w, const struct zinf_compute *c)

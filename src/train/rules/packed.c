@@ -19,6 +19,8 @@
 #include <xxhash.h>
 
 #define HEAD_VERSION 1
+#define IMAGE_HEAD_BYTES 64 /* and the block of an image, by cpu_optim/pack.h */
+#define BLOCK_ELEMS 512
 /* What is left of moments in 32 and 16 bits, and of parameters, after a thousand steps
  * (BENCHMARKS.md), for plans: what is moved is counted. */
 #define SHARE_FP32 0.835
@@ -185,6 +187,62 @@ double rule_state_share(const struct setup *s, uint32_t group)
         left += (double)a.bytes * (!a.n ? 1 : a.dtype == ZINF_DTYPE_F32 ? SHARE_FP32 : SHARE_BF16);
     }
     return all > 0 ? left / all : 1;
+}
+
+/* Elements of a sub-group that are the unit's; those behind them are padding. */
+static uint64_t own_elems(const struct rule_thing *t)
+{
+    const struct zinf_layout_group *g = &t->setup->layout.groups[t->group];
+    const struct zinf_layout_unit *u = &t->setup->layout.units[g->unit];
+    const uint64_t first = u->slice_first + g->first;
+    const uint64_t left = u->elems > first ? u->elems - first : 0;
+    return left < g->n ? left : g->n;
+}
+
+static double share_of(const struct rule_thing *t, const struct array *a)
+{
+    return t->what == ZINF_PACKABLE_GRAD    ? SHARE_GRAD
+           : t->what == ZINF_PACKABLE_PARAM ? rule_param_share(t->setup)
+           : a->dtype == ZINF_DTYPE_F32     ? SHARE_FP32
+                                            : SHARE_BF16;
+}
+
+/* Of the image of an array: of its blocks of padding, which are zeros, the table alone is stored.
+ */
+static uint64_t image_bytes(const struct rule_thing *t, const struct arrays *w,
+                            const struct array *a)
+{
+    const uint64_t first = w->segment.of ? w->segment.first : 0, all = own_elems(t);
+    const uint64_t left = all > first ? all - first : 0, own = left < a->n ? left : a->n;
+    const double bytes = share_of(t, a) * (double)own * (double)zinf_dtype_bytes(a->dtype);
+    return IMAGE_HEAD_BYTES + (uint64_t)bytes + (a->n - own) / BLOCK_ELEMS * sizeof(uint32_t);
+}
+
+static uint64_t expected(const struct rule_thing *t)
+{
+    const uint64_t plain = rule_plain_bytes(t);
+    struct arrays w = {.thing = t};
+    struct array a;
+    uint64_t used = PACKED_HEAD_BYTES;
+    while (next_array(&w, &a)) {
+        if (w.segment.of && w.segment.of->rule->unit_bytes)
+            return plain;
+        used += rule_packed_lines(a.n ? image_bytes(t, &w, &a) : a.bytes);
+    }
+    used = zinf_align_up(used, ZINF_AIO_ALIGN);
+    return used < plain ? used : plain;
+}
+
+uint64_t rule_expected_state(const struct setup *s, uint32_t group)
+{
+    return expected(&(struct rule_thing){s, ZINF_PACKABLE_STATE, group, false});
+}
+
+uint64_t rule_packed_expected(const struct rule_thing *t)
+{
+    if (!rule_packs(t))
+        return rule_plain_bytes(t);
+    return t->what == ZINF_PACKABLE_STATE ? t->setup->state_expected[t->group] : expected(t);
 }
 
 static uint64_t head_sum(struct head head)

@@ -156,6 +156,11 @@ bool rule_packs_unsummed(const struct rule_thing *t);
 bool rule_packs(const struct rule_thing *t);
 /* Estimated fraction of its bytes after packing; rule_plain_bytes: its bytes before. */
 double rule_packed_share(const struct rule_thing *t);
+/* The bytes that it is expected to take on a drive once it is packed, with its head and the rest of
+ * its last page; rule_plain_bytes is the most that it takes. rule_expected_state computes those of
+ * state, which setup.state_expected has. */
+uint64_t rule_packed_expected(const struct rule_thing *t);
+uint64_t rule_expected_state(const struct setup *s, uint32_t group);
 /* The same for a sub-group's state, and for parameters, if they may be packed. setup.state_shares
  * has the results of the former. */
 double rule_state_share(const struct setup *s, uint32_t group);

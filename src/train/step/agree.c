@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <xxhash.h>
 
 int agree_count(const struct zinf_trainer *t, uint64_t *count)
@@ -127,19 +128,61 @@ static bool plans_differ(const struct zinf_trainer *t)
     return is_piped(s) || groups;
 }
 
+/* *least, *rank: a schedule and this rank's number; become the least of all ranks, and the number
+ * of the first that has it. */
+static int least_schedule(const struct zinf_trainer *t, enum schedule *least, uint32_t *rank)
+{
+    const enum schedule own = *least;
+    int64_t most = -(int64_t)own, first;
+    int code = zinf_net_max(t->setup.mesh.all, &most, 1);
+    *least = (enum schedule) - most;
+    first = own == *least ? -(int64_t)*rank : INT64_MIN;
+    if (!code)
+        code = zinf_net_max(t->setup.mesh.all, &first, 1);
+    *rank = (uint32_t)-first;
+    return code;
+}
+
 int agree_schedule(struct zinf_trainer *t)
 {
     const enum schedule wanted = t->setup.wanted;
     int code = plan_schedules(&t->plan, INFINITY);
-    int64_t least = -(int64_t)t->plan.schedule;
-    if (code || !plans_differ(t))
-        return code;
-    code = zinf_net_max(t->setup.mesh.all, &least, 1);
-    if (code || -least == (int64_t)t->plan.schedule)
-        return code;
-    t->setup.wanted = (enum schedule) - least;
-    code = plan_schedules(&t->plan, INFINITY);
-    t->setup.wanted = wanted;
+    enum schedule least = t->plan.schedule;
+    const uint32_t own = t->setup.mesh.all ? zinf_net_place(t->setup.mesh.all).rank : 0;
+    uint32_t rank = own;
+    if (!code && plans_differ(t))
+        code = least_schedule(t, &least, &rank);
+    if (!code && least != t->plan.schedule) {
+        t->setup.wanted = least;
+        code = plan_schedules(&t->plan, INFINITY);
+        t->setup.wanted = wanted;
+    }
+    if (!code && !own && !t->setup.options.changes_schedule) /* rank 0 speaks for all */
+        plan_say_schedule(&t->plan, rank);
+    return code;
+}
+
+int agree_planned(struct zinf_trainer *t)
+{
+    struct zinf_net *net = t->setup.mesh.all;
+    const struct zinf_net_place at =
+        net ? zinf_net_place(net) : (struct zinf_net_place){.world = 1, .seats = 1};
+    const uint32_t n = ZINF_MEMORY_TIERS * at.world, first = at.rank - at.seat;
+    int64_t *bytes = calloc(n, sizeof *bytes);
+    int code = bytes ? 0 : zinf_fail(-ENOMEM, "no memory for %u ranks", at.world);
+    for (int tier = 0; !code && tier < ZINF_MEMORY_TIERS; tier++)
+        bytes[ZINF_MEMORY_TIERS * at.rank + (uint32_t)tier] =
+            (int64_t)zinf_ledger_total_bytes(t->plan.ledger, (enum zinf_memory_tier)tier);
+    for (uint32_t i = 0; !code && net && i < n; i += ZINF_NET_MOST_NUMBERS)
+        code = zinf_net_add(net, bytes + i,
+                            n - i < ZINF_NET_MOST_NUMBERS ? n - i : ZINF_NET_MOST_NUMBERS);
+    for (uint32_t rank = 0; !code && rank < at.world; rank++) {
+        const uint64_t *own = (const uint64_t *)(const void *)bytes + ZINF_MEMORY_TIERS * rank;
+        plan_add_rank(&t->all, rank, own);
+        for (int tier = 0; rank - first < at.seats && tier < ZINF_MEMORY_TIERS; tier++)
+            t->all.process[tier] += own[tier];
+    }
+    free(bytes);
     return code;
 }
 

@@ -44,6 +44,8 @@ int agree_rates(struct zinf_trainer *t);
  * groups of chunks may find different schedules best: all take the least of these, which every rank
  * can run. */
 int agree_schedule(struct zinf_trainer *t);
+/* Fills t->all with what the plans of all ranks need of memory. */
+int agree_planned(struct zinf_trainer *t);
 /* Sets *flag on all ranks if any rank has set it. */
 int agree_flag(const struct zinf_trainer *t, bool *flag);
 /* Compares the ranks' programs. Fails if they would not run the same collectives in the same order.

@@ -11,7 +11,9 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <time.h>
 
+#define LEAST_SECONDS 0.02 /* of a kind's operations, to know how much of the CPUs they use */
 #define LEAST_WORK 1048576 /* bytes or flops: a smaller operation is latency and gives no rate */
 #define WEIGHT 0.4         /* of a step's correction, after the second one */
 #define SECOND_LOOK 2      /* corrections after which the schedule is chosen again */
@@ -20,8 +22,17 @@
 #define SLOW 1.25 /* a log line is due if the drive takes so many times as long as expected */
 #define SLOW_SECONDS 0.5 /* and so much longer */
 
+static double cpu_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 void trainer_measure_begin(struct zinf_trainer *t)
 {
+    t->cpu_seconds = cpu_seconds();
+    memset(t->measured_cpu, 0, sizeof t->measured_cpu);
     memset(t->measured_seconds, 0, sizeof t->measured_seconds);
     memset(t->measured_work, 0, sizeof t->measured_work);
 }
@@ -29,7 +40,10 @@ void trainer_measure_begin(struct zinf_trainer *t)
 void trainer_measured(void *context, const struct zinf_op *op, double seconds)
 {
     struct zinf_trainer *t = context;
+    const double cpu = cpu_seconds();
     t->measured_seconds[op->kind] += seconds;
+    t->measured_cpu[op->kind] += cpu - t->cpu_seconds;
+    t->cpu_seconds = cpu;
     const bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
     t->measured_work[op->kind] +=
         moves ? (double)trainer_moved(t, op) : trainer_share(t, op) * plan_work(&t->plan, op);
@@ -50,11 +64,47 @@ static void fill_whole(const struct walk *w, struct zinf_rates *rates, const dou
                     rates->seconds[stage_kind(sort, passes[k])];
 }
 
+/* How much of the CPUs an operation uses that runs alone: one that makes a part of its work with
+ * one thread, or waits for memory, leaves the rest to others beside it. Seats of one process have
+ * one clock. */
+static void find_cpu(struct zinf_trainer *t)
+{
+    const double threads = t->setup.device->n_threads > 0 ? t->setup.device->n_threads : 1;
+    double *cpu = t->plan.rates.cpu;
+    for (int kind = 0; kind < ZINF_RATE_KINDS && !t->setup.mesh.all; kind++) {
+        const double all = threads * t->measured_seconds[kind];
+        if (t->measured_seconds[kind] > LEAST_SECONDS)
+            cpu[kind] = fmin(t->measured_cpu[kind] / all, 1);
+    }
+}
+
+/* An operation that is alone does not keep a drive busy: nothing else is in flight at its beginning
+ * and its end, and the first step also writes where nothing was written before. So a drive is
+ * expected to be as fast as a bench with a full queue has found it, if that is faster, and so are
+ * reads and writes at once. Later steps correct it. */
+static void take_known_drive(struct zinf_trainer *t)
+{
+    const struct zinf_speeds *s = t->setup.options.speeds;
+    const double sharers = t->setup.mesh.all ? setup_local_ranks(&t->setup) : 1;
+    struct zinf_rates *r = &t->plan.rates, known;
+    if (!s || !(s->drive_read_bytes > 0) || !(s->drive_write_bytes > 0))
+        return;
+    plan_rates_of(&t->plan, s, &known);
+    for (int kind = OP_READ; kind <= OP_WRITE; kind++)
+        r->seconds[kind] = fmin(r->seconds[kind], sharers * known.seconds[kind]);
+    if (s->drive_mixed_bytes > 0) {
+        r->read_beside_write = known.read_beside_write;
+        r->write_beside_read = known.write_beside_read;
+    }
+}
+
 void trainer_measure_end(struct zinf_trainer *t)
 {
     for (int kind = 0; kind < ZINF_RATE_KINDS; kind++)
         if (t->measured_work[kind] > LEAST_WORK)
             t->plan.rates.seconds[kind] = t->measured_seconds[kind] / t->measured_work[kind];
+    find_cpu(t);
+    take_known_drive(t);
     fill_whole(&t->setup.walk, &t->plan.rates, t->measured_work);
 }
 
@@ -172,12 +222,18 @@ static void say_slow_drive(struct zinf_trainer *t, const double simulated[ZINF_R
              bytes * 1e-9);
 }
 
-/* By the present rates, which the steps have changed. */
+/* By the present rates, which the steps have changed. Before any step has shown it, as a bench has
+ * seen it. */
 static void find_spread(struct zinf_trainer *t)
 {
+    const struct zinf_speeds *s = t->setup.options.speeds;
     struct zinf_rates *r = &t->plan.rates;
     const double now = of_drive(r->seconds);
     r->drive_least = r->drive_most = 0;
+    if (!t->n_drive_seen && t->setup.store && s && s->drive_least > 0) {
+        r->drive_least = 1 / s->drive_most;
+        r->drive_most = 1 / s->drive_least;
+    }
     for (uint32_t i = 0; now > 0 && i < t->n_drive_seen && i < DRIVE_SEEN; i++) {
         double share = t->drive_seen[i] / now;
         r->drive_least = i && r->drive_least < share ? r->drive_least : share;
@@ -274,6 +330,17 @@ static void set_range(struct zinf_trainer *t, const struct foresight *f)
             seconds[k] += seen_of(f, programs[i])->chosen[k].seconds;
     t->range[0] = seconds[USUAL] > 0 ? seconds[FASTEST] / seconds[USUAL] : 0;
     t->range[1] = seconds[USUAL] > 0 ? seconds[SLOWEST] / seconds[USUAL] : 0;
+}
+
+int trainer_foresee(struct zinf_trainer *t)
+{
+    struct foresight f = {.n = 0};
+    find_spread(t);
+    t->n_ran = 0;
+    const int code = t->plan.rates.drive_least > 0 ? foresee_all(t, &f) : 0;
+    if (!code && f.n)
+        set_range(t, &f);
+    return code;
 }
 
 /* Corrects the time that a step takes beyond its operations, with rates that the step has corrected

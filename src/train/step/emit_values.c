@@ -56,8 +56,7 @@ static uint64_t x_number(const struct emitter *e, const struct thing *t)
 static bool stays(const struct emitter *e, uint32_t value)
 {
     const struct plan *p = e->p;
-    return !e->walk->values[value].leaves || p->x_tier == ZINF_TIER_DEVICE ||
-           !has_backward(p->setup);
+    return !e->walk->values[value].leaves || !plan_values_leave(p);
 }
 
 static struct zinf_operand fixed(const struct emitter *e, uint32_t value, int64_t micro)
@@ -66,7 +65,7 @@ static struct zinf_operand fixed(const struct emitter *e, uint32_t value, int64_
     const struct walk_value *v = &e->walk->values[value];
     uint64_t n = (uint64_t)p->itinerary.live, copy = (uint64_t)micro % n;
     uint64_t base = v->leaves ? p->at.d_x : p->at.d_staying;
-    if (!has_backward(p->setup)) {
+    if (!has_backward(p->setup) && !plan_values_leave(p)) {
         const uint64_t before = (uint64_t)micro * e->walk->n_slots + v->slot;
         return zinf_at(device_at(p, p->at.d_x + before * e->walk->slot_bytes));
     }

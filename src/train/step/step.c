@@ -344,8 +344,10 @@ static int run_step(struct zinf_trainer *t, double *norm, struct zinf_lane_times
     t->planned = true;
     t->planned_step = t->step;
     code = agree_rates(t);
+    if (!code && !t->setup.options.changes_schedule)
+        code = agree_plan(t);
     if (code || !t->setup.options.changes_schedule)
-        return code ? code : agree_plan(t);
+        return code ? code : trainer_foresee(t);
     code = agree_schedule(t);
     if (!code && t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD)
         code = plan_defer(&t->plan, (uint32_t)t->step % (t->setup.walk.n_layers + 1));
@@ -382,6 +384,21 @@ static int first_sweep(struct zinf_trainer *t)
     return code ? code : trainer_pull(t);
 }
 
+/* Says why a schedule does not run that was asked for by name. */
+static void say_rest(const struct zinf_trainer *t, bool rests)
+{
+    const struct setup *s = &t->setup;
+    if (!rests || s->wanted != SCHEDULE_UPDATE_IN_BACKWARD || s->options.changes_schedule ||
+        (s->mesh.all && zinf_net_place(s->mesh.all).rank))
+        return;
+    zinf_log_once(ZINF_LOG_INFO, "schedule rests",
+                  "zinf.schedule is \"%s\", but step %llu runs \"%s\", with the same results: at "
+                  "least half of the last steps were clipped (gradient_clipping %g) or overflowed, "
+                  "so that early updates were taken back or would be",
+                  schedule_name(s->wanted), (unsigned long long)t->step,
+                  schedule_name(SCHEDULE_UPDATE_IN_FORWARD), s->config->gradient_clipping);
+}
+
 static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
                 struct zinf_step_result *result)
 {
@@ -401,6 +418,7 @@ static int step(struct zinf_trainer *t, const struct zinf_batch *batch,
     t->step++;
     t->sums_made = (struct sums_made){0};
     bool rests = t->plan.schedule == SCHEDULE_UPDATE_IN_BACKWARD && !should_speculate(t);
+    say_rest(t, rests);
     double expected = trainer_expected_seconds(t, rests);
     const double least = t->range[0], most = t->range[1];
     const char *schedule = schedule_name(rests ? SCHEDULE_UPDATE_IN_FORWARD : t->plan.schedule);

@@ -237,11 +237,13 @@ bool trainer_is_shorter(const struct zinf_trainer *t);
 double trainer_expected_seconds(struct zinf_trainer *t, bool rests);
 /* Measuring. trainer_measure_begin forgets what was measured; trainer_measured adds an operation;
  * trainer_measure_end computes the rates from a step that ran one operation at a time;
- * trainer_calibrate corrects the rates by a step whose lanes overlapped. */
+ * trainer_calibrate corrects the rates by a step whose lanes overlapped; trainer_foresee predicts
+ * the range of the first such step. */
 void trainer_measure_begin(struct zinf_trainer *t);
 void trainer_measured(void *context, const struct zinf_op *op, double seconds);
 void trainer_measure_end(struct zinf_trainer *t);
 int trainer_calibrate(struct zinf_trainer *t, const struct zinf_lane_times *times);
+int trainer_foresee(struct zinf_trainer *t);
 /* run_stage.c: trainer_take_frame allocates the arrays that stages get their operands in, once;
  * trainer_run_stage runs the operation of any stage. */
 struct frame_arrays;

@@ -1,0 +1,80 @@
+#!/bin/sh
+# Plans of several ranks: what zinf estimate says of their memory is what a training plans, of the rank
+# that needs most, which both name; and a schedule that was asked for by name runs, or both say why not.
+. "$SRCDIR/tests/support/command.sh"
+cd "$work" || exit 99
+mkdir drive
+make_text text.txt 60
+# Of 257 rows of 32 numbers the second of two ranks has 129, which are more than a sub-group's grain.
+"$zinf" init --arch llama --size 7b --layers 3 --hidden 32 --heads 4 --tokenizer bytes --context 32 \
+    --config-only --output llama >/dev/null || exit 99
+
+config() { # file, place, keys of "zinf" behind a comma
+    cat >"$1" <<END
+{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "gradient_clipping": ${clip:-1000},
+ "bf16": {"enabled": true}, "optimizer": {"type": "AdamW", "params": {"lr": 2e-3}},
+ "zero_optimization": {"stage": 3,
+  "offload_param": {"device": "$2", "nvme_path": "$work/drive"},
+  "offload_optimizer": {"device": "$2", "nvme_path": "$work/drive"}},
+ "zinf": {"threads": 1, "gradient_sum": "tree", "placement": "exact", "durability": "none",
+  "timeout": 20, "pack": "off"${3:-}}}
+END
+}
+estimate() { # options...
+    run 0 "$zinf" estimate --model llama/config.json --config config.json --seq-len 16 --device host \
+        --device-memory 8MiB --host-memory 300MiB "$@"
+}
+train() { # options...
+    rm -rf out
+    run 0 "$zinf" train --model llama --init --data text.txt --seq-len 16 --device host --seed 3 --steps 3 \
+        --progress none --output out --config config.json --device-memory 8MiB --host-memory 300MiB "$@"
+}
+of() { # bytes or ranks, tier
+    tr -d ' \t\n' <said.out | sed -n "s/.*\"planned_most_$1\":{\([^}]*\)}.*/\1/p" |
+        sed -n "s/.*\"$2\":\([0-9]*\).*/\1/p"
+}
+all() { echo "$(of bytes device) $(of ranks device) $(of bytes drive) $(of ranks drive)"; }
+# In RAM the process is counted, too, which is another one.
+agree() { # what, options...
+    what=$1
+    shift
+    check "$what: estimate" estimate "$@" --json
+    estimated=$(all) host=$(of bytes host)
+    check "$what: train" train "$@"
+    echo "# estimated $estimated, planned $(all); RAM $host, $(of bytes host)"
+    [ -n "$(of bytes device)" ] && [ "$estimated" = "$(all)" ]
+    verdict $? "$what: device and drive are the same"
+    awk -v a="$host" -v b="$(of bytes host)" 'BEGIN { exit !(a > 0.8 * b && a < 1.25 * b) }'
+    verdict $? "$what: and so is RAM"
+}
+
+config config.json nvme
+agree "two share tensors" --seats 2 --tensor-parallel 2
+agree "four, two by two" --seats 4 --tensor-parallel 2
+agree "two in a pipeline" --seats 2 --pipeline-parallel 2
+check "the training names the rank that needs most" complains "needs most"
+check "so does the estimate" estimate --seats 2 --pipeline-parallel 2
+check "in words" says "needs most"
+agree "pipeline and tensors" --seats 4 --pipeline-parallel 2 --tensor-parallel 2
+
+# ---- a schedule by name ----
+
+config config.json nvme ', "schedule": "update-in-backward"'
+check "updates that can be taken back" train --seats 2 --pipeline-parallel 2
+grep -q '"step": 3,.*"schedule": "update-in-backward"' out/log.jsonl && ! grep -q "but steps run" said.err
+verdict $? "run in backward, without a word"
+clip=0.1
+config config.json nvme ', "schedule": "update-in-backward"'
+check "steps that clip" train --seats 2 --pipeline-parallel 2
+check "have no early updates, which is said" complains 'but step 2 runs "update-in-forward"' \
+    "gradient_clipping 0.1"
+clip=
+config config.json cpu ', "schedule": "update-in-backward"'
+check "in RAM, of which there is one copy" train --seats 2 --pipeline-parallel 2
+grep -q '"step": 3,.*"schedule": "update-in-forward"' out/log.jsonl
+verdict $? "they run in forward"
+check "which is said" complains 'is "update-in-backward", but steps run "update-in-forward"' "on rank 0" \
+    'offload_optimizer.device'
+check "estimate" estimate --seats 2 --pipeline-parallel 2
+check "says it, too" complains 'is "update-in-backward", but steps run "update-in-forward"'
+finish
