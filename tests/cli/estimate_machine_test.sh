@@ -70,7 +70,7 @@ END
 # Of a drive that was faster at another time the step is a range.
 range_of_the_drive() {
     mkdir -p cache/zinf measured faster
-    slow='{"read": 1e8, "write": 1e8, "mixed": 1e8}' fast='{"read": 2e8, "write": 2e8, "mixed": 2e8}'
+    slow='{"read": 5e6, "write": 5e6, "mixed": 5e6}' fast='{"read": 1e7, "write": 1e7, "mixed": 1e7}'
     echo "{\"nvme\": {\"$work/measured\": $slow}}" >cache/zinf/bench.json
     estimate 0 --json && ! grep -q step_seconds_range said.out && step=$(number step_seconds) || return 1
     echo "{\"nvme\": {\"$work/faster\": $fast, \"$work/measured\": $slow}}" >cache/zinf/bench.json
