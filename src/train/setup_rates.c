@@ -297,7 +297,9 @@ static int find_rates(struct setup *s)
         code = setup_check_optimizers(s);
     for (uint32_t i = 0; !code && i < s->n_optimizers; i++)
         if (s->optimizers[i].rule->check_rates)
-            code = s->optimizers[i].rule->check_rates(s, text ? key : "zinf.layer_decay");
+            code = s->optimizers[i].rule->check_rates(s, text     ? key
+                                                         : decays ? "zinf.layer_decay"
+                                                                  : "optimizer.type");
     cJSON_Delete(rules);
     return code;
 }

@@ -116,6 +116,16 @@ static int check_tensor(const struct zinf_unit *unit, const struct zinf_tensor *
                      key, type, t->n_pieces ? t->pieces[0].name : "a tensor");
 }
 
+/* As a shard has of a matrix of the file that is several here, one behind the other. */
+static bool has_rows_apart(const struct zinf_tensor *t)
+{
+    bool has = false;
+    for (uint32_t k = 1; t->joins && k < t->n_pieces; k++)
+        for (uint32_t i = 0; i < k; i++)
+            has |= same_matrix(&t->pieces[i], &t->pieces[k]);
+    return has;
+}
+
 /* The parts of a matrix must lie behind each other among an optimizer's elements, and change alike:
  * so do the tensors from this one to `end`. */
 static int check_run(const struct setup *s, uint32_t u, uint32_t tensor, uint32_t end,
@@ -123,6 +133,12 @@ static int check_run(const struct setup *s, uint32_t u, uint32_t tensor, uint32_
 {
     const struct zinf_unit *unit = &s->graph->units[u];
     bool alike = true;
+    if (has_rows_apart(&unit->tensors[tensor]))
+        return zinf_fail(-ENOTSUP,
+                         "%s: each of zinf.tensor_parts has rows of %s from several places, which "
+                         "cannot be updated as one matrix: give it AdamW by zinf.learning_rates, "
+                         "or remove zinf.tensor_parts",
+                         key, unit->tensors[tensor].pieces[0].name);
     for (uint32_t k = 0; k < unit->tensors[tensor].n_pieces;
          k++) /* or parts before are another's */
         alike &= rule_leads(unit, tensor, k);
