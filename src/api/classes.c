@@ -133,8 +133,11 @@ static int settle(struct zinf_session *s, const struct zinf_samples_options *giv
     if (s->use != JOB_TRAINS && !classifies &&
         !(number && c->adapter)) /* an adapter has its head */
         return zinf_fail(-EINVAL,
-                         "--model %s has no head for classes: zinf train --task %s gives it one",
-                         c->model, zinf_task_name(s->task));
+                         "--model %s has no head for classes: zinf train --task %s gives it one%s",
+                         c->model, zinf_task_name(s->task),
+                         c->adapter ? "; with the adapter's data and --steps 0 it makes the model "
+                                      "that this adapter goes above"
+                                    : "");
     if (known && number != is_number(s))
         return zinf_fail(
             -EINVAL, "--task %s: --model %s has a head for %s: --new-head gives it another one",

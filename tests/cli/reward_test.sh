@@ -53,6 +53,10 @@ for form in nf4 int8; do
     holds $form.out/model/adapter_model.safetensors 'score'
     verdict $? "have the head beside them"
 done
+check "a model for them" train 0 llama headed --data pairs.jsonl --steps 0
+check "takes them" run 0 "$zinf" export --merge --model headed/model --checkpoint int8.out/model --output merged
+check "one without a head" run 1 "$zinf" export --merge --model llama --checkpoint int8.out/model --output bad
+check "is refused with the way out" complains "has no such head" "--steps 0"
 
 # ---- learning ----
 

@@ -49,6 +49,20 @@ for loss in dpo orpo; do
     check "have its bits" same_adapter one four
 done
 
+# Its checkpoint names the head among what is trained whole.
+adapt() { # output, seats, options...
+    output=$1 seats=$2
+    shift 2
+    # shellcheck disable=SC2086
+    "$zinf" train --config parts.json --device host --seed 3 --micro-batch 4 --progress none \
+        --output "$output" --seats "$seats" --tensor-parallel "$seats" --lora-rank 2 \
+        --task classification --model bert --data kinds.csv $columns "$@"
+}
+check "adapters of a classifier" run 0 adapt whole 1 --steps 3
+check "two steps of these" run 0 adapt halted 1 --steps 2
+check "two seats go on" run 0 adapt halted 2 --steps 3 --resume
+check "to the bits of one" same_adapter whole halted
+
 # ---- evaluation ----
 
 score() { # file of predictions, seats

@@ -153,7 +153,10 @@ static int check_saved(const struct attaching *at)
     const cJSON *item;
     size_t i = 0;
     if (at->choice->for_classes && !at->choice->classifies)
-        return zinf_fail(-ENOTSUP, "%s: task_type is SEQ_CLS, and the model is no classifier",
+        return zinf_fail(-ENOTSUP,
+                         "%s: task_type is SEQ_CLS, and the model has no such head: zinf train "
+                         "--task classification (or regression, reward) with the adapter's data "
+                         "and --steps 0 makes one that has",
                          at->choice->what);
     cJSON_ArrayForEach(item, saved->list)
     {

@@ -12,11 +12,23 @@
 /* From the dropout of a shard's part of a module to that of the next one's. */
 #define SHARD_SITES ((uint32_t)1 << 16)
 
+/* Every rank has all of a head of classes, which each adapter of a classifier names. */
+static bool saves_more_than_heads(const struct adapter_choice *choice)
+{
+    const cJSON *item;
+    bool more = false;
+    cJSON_ArrayForEach(item, choice->saved.list)
+    {
+        more = more || !adapter_is_head(item->valuestring);
+    }
+    return more;
+}
+
 const char *adapter_not_cut(const struct adapter_choice *choice)
 {
     return choice->has_magnitude               ? "adapters with magnitudes (use_dora)"
            : choice->bias != ADAPTER_BIAS_NONE ? "biases beside adapters (bias)"
-           : choice->saved.list                ? "modules that are trained whole (modules_to_save)"
+           : saves_more_than_heads(choice)     ? "modules that are trained whole (modules_to_save)"
            : choice->parameters.list           ? "adapters of all experts (target_parameters)"
                                                : NULL;
 }
