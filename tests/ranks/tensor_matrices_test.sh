@@ -255,13 +255,6 @@ check "is refused" complains "beside tensors that have another optimizer or rate
 config turns.json 4 ', "parts_in_turn": true'
 check "parts in turn" fails train llama bad --config turns.json
 check "are refused" complains "zinf.parts_in_turn: optimizer Muon needs whole matrices"
-check "a Phi-3" run 0 "$zinf" init --arch phi3 --size mini --layers 1 --hidden 32 --heads 4 --context 32 \
-    --tokenizer bytes --config-only --output phi3
-config gates.json 2
-check "gates above the other rows of one matrix" fails train phi3 bad --config gates.json
-check "are refused" complains "optimizer.type: each of zinf.tensor_parts has rows of" "mlp.gate_up_proj.weight"
-config gates.json 2 ', "learning_rates": [{"pattern": "*gate_up*", "optimizer": "AdamW"}]'
-check "and trained as the message says" run 0 train phi3 gates --config gates.json
 type=Adafactor
 config ram.json 4
 check "Adafactor" fails train llama bad --config ram.json
