@@ -254,6 +254,10 @@ static void test_what_an_operation_uses_of_the_cpus(void)
     plan_cost_again(&t.plan, &t.plan.gradients);
     const float *of[] = {&t.plan.gradients.ops[0].cpu, &t.plan.gradients.ops[1].cpu};
     CHECKF(*of[0] == 1 && fabsf(*of[1] - 0.5F) < 0.01F, "%g, %g", (double)*of[0], (double)*of[1]);
+    device.host_addressable = false; /* a GPU is not slower beside updates, whoever waits for it */
+    t.plan.rates.cpu[OP_STAGES] = 0.25;
+    plan_cost_again(&t.plan, &t.plan.gradients);
+    CHECKF(*of[0] == 0 && fabsf(*of[1] - 0.5F) < 0.01F, "%g, %g", (double)*of[0], (double)*of[1]);
     zinf_program_fini(&t.plan.gradients);
 }
 

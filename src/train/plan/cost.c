@@ -147,21 +147,31 @@ double plan_crossed_seconds(const struct plan *p, const struct zinf_op *op)
     return of.sent * each + of.bytes * (device_is_far(s) ? 2 / used.link_bytes : 0);
 }
 
+/* What an operation uses of the CPUs, before that is measured: of a GPU's and of copies to one
+ * nothing. */
+static double usual_cpu(const struct plan *p, enum zinf_lane lane)
+{
+    const bool host_device = p->setup->device->host_addressable;
+    switch (lane) {
+    case ZINF_LANE_READ:
+    case ZINF_LANE_WRITE:
+        return DRIVE_CPU / threads_of(p);
+    case ZINF_LANE_HOST:
+        return 1;
+    case ZINF_LANE_DEVICE:
+        return host_device;
+    default:
+        return host_device ? 1 / threads_of(p) : 0;
+    }
+}
+
 void plan_cost(const struct plan *p, struct zinf_op *op)
 {
-    bool host_device = p->setup->device->host_addressable;
+    const bool meets = op->flags & OP_MEETS; /* an update of the CPU, in the device's lane */
+    const double usual = meets ? 1 : usual_cpu(p, op->lane), measured = p->rates.cpu[op->kind];
     op->seconds = p->rates.seconds[op->kind] * plan_work(p, op) * (1 - op->left_out) +
                   plan_crossed_seconds(p, op);
-    if (p->rates.cpu[op->kind] > 0)
-        op->cpu = (float)p->rates.cpu[op->kind];
-    else if (op->lane == ZINF_LANE_READ || op->lane == ZINF_LANE_WRITE)
-        op->cpu = (float)(DRIVE_CPU / threads_of(p));
-    else if (op->lane == ZINF_LANE_HOST || op->flags & OP_MEETS)
-        op->cpu = 1;
-    else if (op->lane == ZINF_LANE_DEVICE)
-        op->cpu = host_device ? 1 : 0;
-    else
-        op->cpu = host_device ? (float)(1 / threads_of(p)) : 0;
+    op->cpu = (float)(usual > 0 && measured > 0 ? measured : usual);
 }
 
 void plan_cost_again(const struct plan *p, struct zinf_program *program)

@@ -18,7 +18,7 @@
  * in a Newton-Schulz step, of the norm of a matrix in parts, of NorMuon's means. */
 #define MOMENTUM_LOOP 960
 #define TERMS_LOOP 185
-#define SQUARES_LOOP 90
+#define SQUARES_LOOP 75
 #define NEURONS_LOOP 330
 static const float a = 3.4445f, b = -4.775f, c = 2.0315f;
 static const float least_norm = 1e-7f;
