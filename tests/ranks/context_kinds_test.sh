@@ -132,16 +132,16 @@ for model in llama mixtral; do
     check "have the same bits" same_result $model.keys $model.groups
     for seats in 2 4; do
         long=far.json
-        [ $seats$model != 2mixtral ] || memory=1550KiB
+        [ $seats$model != 2mixtral ] || memory=700KiB
         check "by $seats seats, on drives" run 0 long $model $model.far$seats --seats $seats \
             --context-parallel $seats --device-memory ${memory:-480KiB}
         long=
         check "in groups" grep -q "drive .*keys and values of chunks" "$work/said.out" "$work/said.err"
         check "have the same bits" same_result $model.keys $model.far$seats
         memory=420KiB
-        [ $model != mixtral ] || memory=950KiB
+        [ $model != mixtral ] || memory=500KiB
     done
-    memory=1000KiB
+    memory=650KiB
 done
 
 # ---- ranks that are killed ----
