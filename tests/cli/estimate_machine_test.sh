@@ -76,7 +76,7 @@ range_of_the_drive() {
     echo "{\"nvme\": {\"$work/faster\": $fast, \"$work/measured\": $slow}}" >cache/zinf/bench.json
     estimate 0 --json && near "$(number step_seconds)" "$step" &&
         sed -n 's/.*"step_seconds_range":[[:space:]]*\[\([^]]*\)].*/\1/p' said.out | awk -F, -v step="$step" '
-            { print "# " $0 " of " step; ok = $1 > 0.45 * step && $1 < 0.95 * step && $2 > 0.99 * step && $2 < 1.01 * step }
+            { print "# " $0 " of " step; ok = $1 > 0.45 * step && $1 < 0.8 * step && $2 > 0.99 * step && $2 < 1.01 * step }
             END { exit !ok }' &&
         estimate 0 && says "with the drive as fast and as slow as it was measured"
     range_status=$?
