@@ -38,7 +38,8 @@ struct standin_options {
     int algorithms;           /* that it has for a product, each with bits of its own; 0: 1 */
     uint64_t speeds;          /* seed of how fast each of them is, on each GPU */
     uint64_t blas_version;    /* 0: 130000 */
-    unsigned dawdle_us;       /* before a wait for an event, at most */
+    unsigned dawdle_us;       /* before a wait for an event, and where there are several processes
+                               * before a step of a collective, at most */
     bool at_once;         /* under the thread sanitizer: nothing runs late, and what no event orders
                            * is reported as a race (order.h) */
     int nccl_version;     /* 0: 22800 */
