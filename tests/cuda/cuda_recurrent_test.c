@@ -37,6 +37,44 @@ static void test_scan(void)
     for_each_cuda(scan);
 }
 
+/* A long text of slow decays and of numbers that are all positive: the state grows, the terms of a
+ * decay's gradient grow with it and nearly cancel, and sums over rows are of thousands of terms of
+ * one sign. With rows of one number the products of both sides are the same to the bit. */
+static void long_scan(struct twin *t, enum zinf_recurrence rule)
+{
+    const struct scan_shape c = {rule, ZINF_DTYPE_F32, 1, 6000, 1, 1, 1, 1, false};
+    struct scan_pairs p;
+    struct zinf_scan a;
+    twin_case(t, "scan", "rule %d, %lld rows", (int)rule, (long long)c.seq);
+    scan_pairs_of(t, &c, &p);
+    const struct pair *const positive[] = {&p.x, &p.dy};
+    for (int i = 0; i < 2; i++) {
+        float *x = positive[i]->host.data;
+        for (size_t k = 0; k < positive[i]->host.n; k++)
+            x[k] = fabsf(x[k]) + 0.1f;
+        pair_upload(t, positive[i]);
+    }
+    *(float *)p.a_log.host.data = -6.0f;
+    pair_upload(t, &p.a_log);
+    ON_BOTH(t, (a = scan_side(&c, &p, side), a.backward = true, ops->scan_backward(q, &a)));
+    PAIR_CHECK(t, &p.d_gates, 0.0, 2e-5);
+    PAIR_CHECK(t, &p.d_a_log, 0.0, 1e-6);
+    PAIR_CHECK(t, &p.d_step_bias, 0.0, 1e-6);
+    if (rule == ZINF_RECURRENCE_DECAY)
+        PAIR_CHECK(t, &p.d_skip, 0.0, 0x1p-23);
+}
+
+static void long_scans(struct twin *t)
+{
+    long_scan(t, ZINF_RECURRENCE_DELTA);
+    long_scan(t, ZINF_RECURRENCE_DECAY);
+}
+
+static void test_long_texts(void)
+{
+    for_each_cuda(long_scans);
+}
+
 static void continued(struct twin *t)
 {
     for (int d = 0; d < 3; d++) {
@@ -286,6 +324,7 @@ int main(void)
 {
     TAP_RUN(test_convolution);
     TAP_RUN(test_scan);
+    TAP_RUN(test_long_texts);
     TAP_RUN(test_sequences_go_on);
     TAP_RUN(test_pieces);
     TAP_RUN(test_gates_apart);

@@ -154,19 +154,20 @@ static void run_rows(struct twin *t)
     }
 }
 
-/* Rows of up to 512 columns have sums by another kernel than wider ones. */
+/* Rows of up to 64 and 512 columns have sums by other kernels than wider ones. */
 static void run_losses(struct twin *t)
 {
+    static const int64_t sizes[][2] = {{1201, 601}, {257, 257}, {64, 64}}; /* and of tiles */
     FOR_DTYPES(dtype)
-    for (int v = 0; v < 4; v++)
+    for (int v = 0; v < 6; v++)
         case_loss(t, &(struct loss_shape){.rows = 6,
-                                          .vocabulary = v & 1 ? 257 : 1201,
-                                          .tile = v & 1 ? 257 : 601,
+                                          .vocabulary = sizes[v % 3][0],
+                                          .tile = sizes[v % 3][1],
                                           .offset = 2.0f,
-                                          .softcap = v & 2 ? 5.0f : 0.0f,
+                                          .softcap = v < 3 ? 0.0f : 5.0f,
                                           .d_dtype = dtype,
                                           .more = dtype == ZINF_DTYPE_F32,
-                                          .largest = !(v & 1)});
+                                          .largest = v % 3 == 0});
     case_squared_error(t, 91);
     for (int kind = 0; kind < ZINF_PREFERENCES; kind++)
         case_preference(t, (enum zinf_preference_kind)kind, 5,

@@ -58,6 +58,7 @@ void twin_case(struct twin *t, const char *operation, const char *shape, ...)
         vsnprintf(t->what + n, sizeof t->what - (size_t)n, shape, args);
     va_end(args);
     t->n_cases++;
+    t->refused = false;
     t->used = t->workspace_bytes;
 }
 
@@ -70,8 +71,13 @@ void twin_fail(struct twin *t, const char *format, ...)
     if (n > 0 && (size_t)n < sizeof text)
         vsnprintf(text + n, sizeof text - (size_t)n, format, args);
     va_end(args);
-    t->n_failures++;
     t->fail(t, text);
+}
+
+void twin_refused(struct twin *t, int side)
+{
+    t->refused = true;
+    twin_fail(t, "%s: %s", side == SIDE_CUDA ? "cuda" : "host", zinf_error());
 }
 
 /* ---- transfers ---- */
@@ -176,6 +182,8 @@ void pair_check(struct twin *t, const char *name, const struct pair *p, double a
                 double relative)
 {
     const uint64_t used = t->used;
+    if (t->refused)
+        return;
     struct tensor got = pair_download(t, p);
     size_t worst = 0, bad = 0;
     double most = 0.0;
