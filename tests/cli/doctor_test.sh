@@ -21,6 +21,16 @@ all_good() {
 every_kernel() {
     doctor 0 ZINF_STANDIN_CAPABILITY=89 && says "kernels    ok        all " " were run"
 }
+# A kernel that leaves what it should write: operation, shape and array are named, with both numbers.
+wrong_kernels() {
+    doctor 1 ZINF_STANDIN_SKIPS=adam_kernel,sum_squares,scan_number_gradients,convolution_dw,sinks_kernel,heads_sum,xielu,magnitude_kernel,preference,norm_dx &&
+        says "updates    FAILED    adam, the master alone, fp32, 4097 numbers: " " on the host " \
+            "mixers     FAILED    scan by deltas, fp32, 1 x 140 rows, 2 heads of 9 by 5: p.d_gates" \
+            "convolution, fp32" "cached     FAILED    sinks, fp32" "numbers    FAILED    xielu, fp32" \
+            "rows       FAILED    copy_heads, fp32" "weights    FAILED    magnitude, fp32" \
+            "losses     FAILED    preference, kind 0" "norms      FAILED    layer norm, fp32, 7 rows" \
+            "report it with" "experts    ok" "attention  ok"
+}
 no_bf16() {
     doctor 0 ZINF_STANDIN_CAPABILITY=75 && says "GPU        warning" "fp16" "sm_75" \
         "others are for later GPUs"
@@ -73,6 +83,7 @@ as_json() {
 if [ -f "$module" ]; then
     check "a good machine" all_good
     check "a GPU that has units for all: every kernel" every_kernel
+    check "kernels that do nothing are found, and named" wrong_kernels
     check "sm_75: products of bf16 are left out" no_bf16
     check "a driver that is too old" old_driver
     check "no page-locked memory" no_pinning
