@@ -25,7 +25,7 @@ every_kernel() {
 wrong_kernels() {
     doctor 1 ZINF_STANDIN_SKIPS=adam_kernel,sum_squares,scan_number_gradients,convolution_dw,sinks_kernel,heads_sum,xielu,magnitude_kernel,preference,norm_dx &&
         says "updates    FAILED    adam, the master alone, fp32, 4097 numbers: " " on the host " \
-            "mixers     FAILED    scan by deltas, fp32, 1 x 140 rows, 2 heads of 9 by 5: p.d_gates" \
+            "mixers     FAILED    scan by deltas, fp32, 1 x 140 rows, 2 heads of 9 by 5: d_gates" \
             "convolution, fp32" "cached     FAILED    sinks, fp32" "numbers    FAILED    xielu, fp32" \
             "rows       FAILED    copy_heads, fp32" "weights    FAILED    magnitude, fp32" \
             "losses     FAILED    preference, kind 0" "norms      FAILED    layer norm, fp32, 7 rows" \

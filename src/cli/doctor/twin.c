@@ -178,6 +178,15 @@ static double share_of(double is, double want, double absolute, double relative)
     return isnan(share) ? INFINITY : share;
 }
 
+/* Of an expression: "&p->dx" is dx. */
+static const char *last_word(const char *expression)
+{
+    const char *word = expression;
+    for (const char *at = expression; *at; at++)
+        word = strchr("&.>", *at) ? at + 1 : word;
+    return word;
+}
+
 void pair_check(struct twin *t, const char *name, const struct pair *p, double absolute,
                 double relative)
 {
@@ -198,10 +207,11 @@ void pair_check(struct twin *t, const char *name, const struct pair *p, double a
     t->worst = most > t->worst ? most : t->worst;
     if (bad) {
         const double is = get(&got, worst), want = get(&p->host, worst);
-        twin_fail(
-            t, "%s: %zu of %zu differ; [%zu] is %.9g, on the host %.9g: %.2g apart, %.2g allowed",
-            *name == '&' ? name + 1 : name, bad, got.n, worst, is, want, fabs(is - want),
-            absolute + relative * fabs(want));
+        twin_fail(t,
+                  "%s: %zu of %zu differ; [%zu] is %.9g, on the host %.9g: %.2g apart, %.2g "
+                  "allowed",
+                  last_word(name), bad, got.n, worst, is, want, fabs(is - want),
+                  absolute + relative * fabs(want));
     }
     t->used = used;
 }
