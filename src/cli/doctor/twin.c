@@ -60,6 +60,7 @@ void twin_case(struct twin *t, const char *operation, const char *shape, ...)
     t->n_cases++;
     t->refused = false;
     t->used = t->workspace_bytes;
+    t->downloaded = 0;
 }
 
 void twin_fail(struct twin *t, const char *format, ...)
@@ -98,22 +99,22 @@ void twin_transfer(struct twin *t, void *device, void *host, uint64_t bytes, boo
         memcpy(host, t->staging, bytes);
 }
 
-/* A place of so many bytes in both memories. */
-static uint64_t take(struct twin *t, uint64_t bytes)
+/* The next place of so many bytes. Without room it is over others: wrong, and said to be. */
+static uint64_t take(struct twin *t, uint64_t *used, uint64_t first, uint64_t end, uint64_t bytes)
 {
-    uint64_t place = t->used;
-    if (bytes > t->cuda->memory_bytes - t->used) {
+    uint64_t place = *used;
+    if (place > end || bytes > end - place) {
         twin_fail(t, "no room for %llu bytes more", (unsigned long long)bytes);
-        place = t->workspace_bytes; /* over others: wrong, and said to be */
-    } else {
-        t->used = zinf_align_up(t->used + bytes, 256);
+        place = first;
     }
+    *used = zinf_align_up(place + bytes, 256);
     return place;
 }
 
 static struct pair place_pair(struct twin *t, enum zinf_dtype dtype, size_t n, size_t shift)
 {
-    const uint64_t width = zinf_dtype_bytes(dtype), place = take(t, (n + shift) * width);
+    const uint64_t width = zinf_dtype_bytes(dtype), first = t->workspace_bytes;
+    const uint64_t place = take(t, &t->used, first, t->cuda->memory_bytes, (n + shift) * width);
     return (struct pair){{dtype, n, t->host_memory + place},
                          (char *)t->cuda->memory + place + shift * width};
 }
@@ -162,7 +163,7 @@ struct pair pair_numbers(struct twin *t, const int32_t *numbers, size_t n)
 struct tensor pair_download(struct twin *t, const struct pair *p)
 {
     struct tensor got = p->host;
-    got.data = t->host_memory + take(t, tensor_bytes(&got));
+    got.data = t->host_memory + take(t, &t->downloaded, 0, t->workspace_bytes, tensor_bytes(&got));
     twin_transfer(t, p->device, got.data, tensor_bytes(&got), false);
     return got;
 }
@@ -190,7 +191,7 @@ static const char *last_word(const char *expression)
 void pair_check(struct twin *t, const char *name, const struct pair *p, double absolute,
                 double relative)
 {
-    const uint64_t used = t->used;
+    const uint64_t downloaded = t->downloaded;
     if (t->refused)
         return;
     struct tensor got = pair_download(t, p);
@@ -213,5 +214,5 @@ void pair_check(struct twin *t, const char *name, const struct pair *p, double a
                   last_word(name), bad, got.n, worst, is, want, fabs(is - want),
                   absolute + relative * fabs(want));
     }
-    t->used = used;
+    t->downloaded = downloaded;
 }

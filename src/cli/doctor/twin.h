@@ -19,9 +19,11 @@ enum { SIDE_HOST, SIDE_CUDA, SIDES };
 struct twin {
     struct zinf_device *host, *cuda;
     struct zinf_queue *host_q, *q;
-    char *host_memory; /* as large as the GPU's arena, whose offsets it has */
-    void *workspace;   /* the host's */
-    uint64_t workspace_bytes, used;
+    /* As large as the GPU's arena, whose offsets it has. Where that has the GPU's workspace, here
+     * is what was downloaded. */
+    char *host_memory;
+    void *workspace; /* the host's */
+    uint64_t workspace_bytes, used, downloaded;
     char *staging; /* page-locked */
     uint64_t staging_bytes;
     int n_transfers;
