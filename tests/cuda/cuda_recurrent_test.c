@@ -162,38 +162,38 @@ static void scan_piece(struct twin *t, const struct scan_shape *c)
 }
 
 /* The rows [first, end). */
-static struct zinf_scan rows_of(const struct scan_case *c, struct zinf_scan a, int64_t first,
+static struct zinf_scan rows_of(const struct scan_shape *c, struct zinf_scan a, int64_t first,
                                 int64_t end)
 {
     a.seq = end - first;
     a.segments += a.segments ? first : 0;
-    a.q = shift(c, (void *)(uintptr_t)a.q, first * a.ld);
-    a.k = shift(c, (void *)(uintptr_t)a.k, first * a.ld);
-    a.v = shift(c, (void *)(uintptr_t)a.v, first * a.ld);
-    a.a = shift(c, (void *)(uintptr_t)a.a, first * a.gate_ld);
-    a.b = shift(c, (void *)(uintptr_t)a.b, first * a.gate_ld);
-    a.y = shift(c, a.y, first * c->value_heads * c->value_dim);
+    a.q = scan_shift(c, (void *)(uintptr_t)a.q, first * a.ld);
+    a.k = scan_shift(c, (void *)(uintptr_t)a.k, first * a.ld);
+    a.v = scan_shift(c, (void *)(uintptr_t)a.v, first * a.ld);
+    a.a = scan_shift(c, (void *)(uintptr_t)a.a, first * a.gate_ld);
+    a.b = scan_shift(c, (void *)(uintptr_t)a.b, first * a.gate_ld);
+    a.y = scan_shift(c, a.y, first * c->value_heads * c->value_dim);
     return a;
 }
 
 /* Pieces whose borders cut chunks of the scan. */
-static void scan_cut(struct twin *t, const struct scan_case *c)
+static void scan_cut(struct twin *t, const struct scan_shape *c)
 {
     enum { PIECES = 3 };
     const int64_t cuts[PIECES + 1] = {0, 40, 45, c->seq};
     const size_t state = (size_t)(c->value_heads * c->key_dim * c->value_dim);
-    struct scan_pairs p = scan_pairs_of(t, c);
-    struct pair states[PIECES], open[PIECES], *all[SCAN_PAIRS];
+    struct scan_pairs p;
+    twin_case(t, "a scan in pieces", "%s, %lld rows", zinf_dtype_name(c->dtype), (long long)c->seq);
+    scan_pairs_of(t, c, &p);
+    struct pair states[PIECES], open[PIECES];
     const double ulp = 2.0 * dtype_epsilon(c->dtype) + 2e-5;
     struct zinf_scan_open places;
     struct zinf_scan a = scan_side(c, &p, 0);
     struct zinf_ends ends;
     const size_t floats = (size_t)zinf_scan_open_place(&a, &places, NULL);
-    for (int i = 0; i < SCAN_PAIRS; i++)
-        all[i] = (struct pair *)&p + i;
     for (int i = 0; i < PIECES; i++) {
-        states[i] = pair_of(t, tensor_random(ZINF_DTYPE_F32, state, 11, 1.0f));
-        open[i] = pair_of(t, tensor_random(ZINF_DTYPE_F32, floats, 12, 1.0f));
+        states[i] = pair_random(t, ZINF_DTYPE_F32, state, 11, 1.0f);
+        open[i] = pair_random(t, ZINF_DTYPE_F32, floats, 12, 1.0f);
         ON_BOTH(t, (ends = (struct zinf_ends){.rows = cuts[i],
                                               .before = i ? at(&states[i - 1], side) : NULL,
                                               .open_before = i ? at(&open[i - 1], side) : NULL,
@@ -205,11 +205,6 @@ static void scan_cut(struct twin *t, const struct scan_case *c)
         PAIR_CHECK(t, &open[i], 2e-5, 2e-5);
     }
     PAIR_CHECK(t, &p.y, 2e-5, ulp);
-    for (int i = 0; i < PIECES; i++) {
-        pair_free(&states[i]);
-        pair_free(&open[i]);
-    }
-    free_pairs(t, all, SCAN_PAIRS);
 }
 
 static void convolution_piece(struct twin *t, enum zinf_dtype dtype, int64_t rows, bool packed)
@@ -265,7 +260,7 @@ static void pieces(struct twin *t)
         {ZINF_RECURRENCE_DELTA, bf16, 1, 20, 2, 2, 8, 5, false},
         {ZINF_RECURRENCE_DECAY, f16, 1, 20, 2, 4, 5, 8, true},
     };
-    const struct scan_case cut[] = {
+    const struct scan_shape cut[] = {
         {ZINF_RECURRENCE_DELTA, f32, 1, 72, 1, 2, 9, 35, true},
         {ZINF_RECURRENCE_DECAY, f32, 1, 70, 2, 4, 7, 6, false},
         {ZINF_RECURRENCE_DELTA, bf16, 1, 64, 2, 2, 8, 5, false},

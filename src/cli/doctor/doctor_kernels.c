@@ -95,10 +95,6 @@ static void run_other_attention(struct twin *t)
         case_source(t, dtype, 4, 2, 20);
         case_distance_bias(t, dtype, dtype == ZINF_DTYPE_BF16);
         case_sinks(t, (struct zinf_sinks){.dtype = dtype, 2, 19, 4, 24}, 0);
-        case_merge(
-            t,
-            (struct zinf_attention_merge){
-                .dtype = dtype, .batch = 1, .seq = 19, .n_heads = 3, .head_dim = 41, .last = true});
     }
     for (int i = 0; i < 4; i++)
         case_relative(t,
