@@ -67,9 +67,6 @@ static int flush(void *arg)
 
 /* ---- comparing ---- */
 
-#define CHECK_BYTES (4u << 20) /* of one request that reads pages to compare them */
-#define CHECKS 8               /* such requests in flight */
-
 /* Reads a bank extent by extent. extent, offset: where the next request begins. */
 struct scan {
     struct zinf_store *store;

@@ -36,14 +36,8 @@ enum { HOST_CHUNK = 1024 };
 /* Elements below which threads cost more than they save. */
 enum { HOST_PARALLEL_MIN = 32768 };
 
-struct host_range {
-    uint64_t first, count;
-};
-
 /* Number of slices for work of so many elements: 1, or the device's threads. */
 int host_slices(const struct host_device *device, uint64_t work);
-/* Slice `slice` of n items, divided at multiples of align; may be empty. */
-struct host_range host_slice(uint64_t n, uint64_t align, int slice, int n_slices);
 
 /* host_row works on one row, host_columns on at most HOST_COLUMNS columns of all rows. They are
  * dealt out to threads; work: elements of all of them. */

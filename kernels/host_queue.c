@@ -91,17 +91,6 @@ int host_slices(const struct host_device *device, uint64_t work)
     return work < HOST_PARALLEL_MIN ? 1 : device->device.n_threads;
 }
 
-struct host_range host_slice(uint64_t n, uint64_t align, int slice, int n_slices)
-{
-    uint64_t blocks = (n + align - 1) / align, count = (uint64_t)n_slices;
-    uint64_t each = blocks / count, more = blocks % count, k = (uint64_t)slice;
-    uint64_t first = (k * each + (k < more ? k : more)) * align;
-    uint64_t end = first + (each + (k < more)) * align;
-    first = first < n ? first : n;
-    end = end < n ? end : n;
-    return (struct host_range){first, end - first};
-}
-
 int host_each_row(const struct zinf_queue *q, int64_t rows, int64_t work, host_row *do_row,
                   const void *args)
 {

@@ -9,6 +9,23 @@
 
 #include "kernels/host_scan.h"
 
+struct host_range {
+    uint64_t first, count;
+};
+
+/* Slice `slice` of n items, divided at multiples of align; may be empty. It stands here, in front
+ * of the loops, because the files of one instruction set do not see host.h. */
+static inline struct host_range host_slice(uint64_t n, uint64_t align, int slice, int n_slices)
+{
+    uint64_t blocks = (n + align - 1) / align, count = (uint64_t)n_slices;
+    uint64_t each = blocks / count, more = blocks % count, k = (uint64_t)slice;
+    uint64_t first = (k * each + (k < more ? k : more)) * align;
+    uint64_t end = first + (each + (k < more)) * align;
+    first = first < n ? first : n;
+    end = end < n ? end : n;
+    return (struct host_range){first, end - first};
+}
+
 /* A row of a norm and its gradient; b and db may be NULL. */
 struct host_norm_row {
     const float *x, *w, *b, *dy;

@@ -133,12 +133,13 @@ struct range {
 };
 
 /* This thread's share of rows in whole tiles of HOST_TILE_KEYS rows; the last one may end behind
- * them. */
+ * them. An empty share begins with row 0. */
 static inline struct range team_range(const struct host_team *team, int64_t rows)
 {
-    const int64_t tiles = (rows + HOST_TILE_KEYS - 1) / HOST_TILE_KEYS, n = team->n_threads;
-    return (struct range){tiles * team->thread / n * HOST_TILE_KEYS,
-                          tiles * (team->thread + 1) / n * HOST_TILE_KEYS};
+    const uint64_t tiles = (uint64_t)(rows + HOST_TILE_KEYS - 1) / HOST_TILE_KEYS;
+    const struct host_range own = host_slice(tiles, 1, team->thread, team->n_threads);
+    const int64_t first = own.count ? (int64_t)own.first * HOST_TILE_KEYS : 0;
+    return (struct range){first, first + (int64_t)own.count * HOST_TILE_KEYS};
 }
 
 /* Packs a share of so many rows. */

@@ -281,6 +281,10 @@ struct zinf_device_ops {
     /* The queue's CUDA stream, for a library that enqueues itself. The call makes the queue's GPU
      * the calling thread's. NULL: there is none. */
     void *(*queue_stream)(struct zinf_queue *queue);
+    /* Shows each kernel of the device's own, with its name, and whether one of this process's
+     * devices has launched it. NULL: it has none. */
+    void (*each_kernel)(const struct zinf_device *device,
+                        void (*see)(void *arg, const char *name, bool launched), void *arg);
     int (*event_create)(struct zinf_device *device, struct zinf_event **out);
     void (*event_destroy)(struct zinf_event *event);
     int (*event_record)(struct zinf_queue *queue, struct zinf_event *event);

@@ -15,7 +15,7 @@ cat "$1"/kernels/cuda/*.lo.log | awk '
     arch = $0
     sub(/^.* for .sm_/, "", arch)
     sub(/[^0-9a-z].*$/, "", arch)
-    match($0, /[a-z_]+_kernel/)
+    match($0, /[a-z_][a-z0-9_]*_kernel/)
     kernel = substr($0, RSTART, RLENGTH - 7)
     archs[arch]; kernels[kernel]
     if (arch == first || first == "") { first = arch; instances[kernel]++ }

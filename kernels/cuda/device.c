@@ -63,6 +63,21 @@ static int cuda_take_memory(struct zinf_device *device, uint64_t bytes)
     return 0;
 }
 
+/* The name stands behind "WHICH = " in what the compiler says of a function, up to a bracket. */
+static void cuda_each_kernel(const struct zinf_device *device,
+                             void (*see)(void *arg, const char *name, bool launched), void *arg)
+{
+    char name[256];
+    (void)device;
+    for (const struct kernel_entry *e = kernel_entries; e; e = e->next) {
+        const char *begin = strstr(e->name, "WHICH");
+        begin = begin ? begin + strcspn(begin, "=") : e->name;
+        begin += strspn(begin, "=& (");
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(begin, ";]"), begin);
+        see(arg, name, __atomic_load_n(&e->launched, __ATOMIC_RELAXED));
+    }
+}
+
 #define CUDA_ENTRY(name) .name = cuda_##name,
 
 static const struct zinf_device_ops cuda_ops = {.destroy = cuda_destroy,
@@ -70,6 +85,7 @@ static const struct zinf_device_ops cuda_ops = {.destroy = cuda_destroy,
                                                 .queue_poll = cuda_queue_poll,
                                                 .queue_finish = cuda_queue_finish,
                                                 .queue_stream = cuda_queue_stream,
+                                                .each_kernel = cuda_each_kernel,
                                                 .copy_to_device = cuda_copy_to_device,
                                                 .copy_to_host = cuda_copy_to_host,
                                                 .adam = cuda_adam,

@@ -28,19 +28,30 @@ struct f16 {
  * that can be launched is in that list. */
 template <class Args> struct kernel_of {
     void (*function)(Args);
+    kernel_entry *entry;
 };
 struct kernel_node : kernel_entry {
-    explicit kernel_node(const void *which)
+    kernel_node(const void *which, const char *words)
     {
         kernel = which;
+        name = words;
+        launched = false;
         next = kernel_entries;
         kernel_entries = this;
     }
 };
-template <auto WHICH> static kernel_node node_of((const void *)WHICH);
-template <class Args> static kernel_of<Args> kernel_at(void (*function)(Args), kernel_node *)
+template <auto WHICH> static const char *name_of()
 {
-    return {function};
+    return __PRETTY_FUNCTION__;
+}
+template <auto WHICH> static kernel_node node_of((const void *)WHICH, name_of<WHICH>());
+template <class Args> static kernel_of<Args> kernel_at(void (*function)(Args), kernel_node *node)
+{
+    return {function, node};
+}
+static inline void note_launch(kernel_entry *entry)
+{
+    __atomic_store_n(&entry->launched, true, __ATOMIC_RELAXED);
 }
 template <auto WHICH> static auto known()
 {
@@ -281,6 +292,7 @@ static cudaError_t launch(kernel_of<Args> kernel, dim3 grid, dim3 block, size_t 
         if (error != cudaSuccess)
             return error;
     }
+    note_launch(kernel.entry);
     kernel.function<<<grid, block, shared_bytes, stream>>>(args);
     return cudaGetLastError();
 }

@@ -17,6 +17,8 @@ extern "C" {
 /* Every kernel there is; each enters itself before the module's first call (kernel.cuh). */
 struct kernel_entry {
     const void *kernel;
+    const char *name; /* among other words, as the compiler has it */
+    bool launched;    /* by any thread; read and written as an atomic */
     struct kernel_entry *next;
 };
 extern struct kernel_entry *kernel_entries;

@@ -1,6 +1,6 @@
 /*
  * loss: softmax cross-entropy over tiles of the vocabulary. A block has one row, with no more warps
- * than the tile's columns keep busy; where rows are short, two rows share a warp. A tile is read
+ * than the tile's columns keep busy; where rows are short, two or four share a warp. A tile is read
  * once: each thread keeps the largest of its columns so far and the sum of exp(column - largest),
  * and scales the sum when a larger column comes. Only max_z_loss reads the tile a second time, to
  * find where the largest logit is.
@@ -16,14 +16,17 @@ enum { LOSS_THREADS = 256, LOSS_WARPS = LOSS_THREADS / 32 };
 struct loss_args {
     struct zinf_cross_entropy z;
     float inverse_cap;
-    int cols, threads; /* columns of the tile, threads of a block */
+    int cols, threads; /* columns of the tile, threads of a row */
     int whole;         /* so many columns are taken 8 at a time */
 };
 
-/* Two rows of up to so many columns share a warp where their sums are made. A warp that has only
- * one spends half of its instructions on what a row needs once. A block has few threads, so that
- * a thousand rows are work for all multiprocessors. */
-enum { SHORT_COLUMNS = 2 * 32 * EACH, SHORT_THREADS = 64, SHORT_ROWS = SHORT_THREADS / 16 };
+/* Rows of up to so many columns share a warp. A warp that has only one spends half of its
+ * instructions on what a row needs once. A block has few threads, so that a thousand rows are work
+ * for all multiprocessors. */
+enum { SHORT_COLUMNS = 2 * 32 * EACH, SHORT_THREADS = 64 };
+/* Of fewer columns than this, a quarter of a warp has all: 8 threads the whole pieces of 8, and 7
+ * of them the columns behind these. */
+enum { NARROW_COLUMNS = 9 * EACH };
 
 /* How many threads a row has: so few that each has at least 32 columns where the tile has so many,
  * beside which the work that a thread does once is little. */
@@ -33,10 +36,16 @@ static int loss_threads(const struct zinf_cross_entropy *z)
     return 32 * (warps < 1 ? 1 : warps < LOSS_WARPS ? (int)warps : LOSS_WARPS);
 }
 
-static loss_args loss_args_of(const struct zinf_cross_entropy *z)
+/* The same where gradients are made, each by itself. */
+static int slope_threads(const struct zinf_cross_entropy *z)
+{
+    return z->cols <= 2 * NARROW_COLUMNS ? 8 : z->cols <= SHORT_COLUMNS ? 16 : loss_threads(z);
+}
+
+static loss_args loss_args_of(const struct zinf_cross_entropy *z, int threads)
 {
     const bool vector = z->ld % EACH == 0 && aligned16(z->logits);
-    const loss_args args = {*z, 1.0f / z->softcap, (int)z->cols, loss_threads(z),
+    const loss_args args = {*z, 1.0f / z->softcap, (int)z->cols, threads,
                             vector ? (int)(z->cols / EACH * EACH) : 0};
     return args;
 }
@@ -113,19 +122,22 @@ template <bool CAPPED> DEVICE void join_lanes(const loss_args &a, loss_sums &s)
     s.top = top;
 }
 
-/* Joins the sums of half a warp, whose lanes have those of two lanes of a whole one. These are
- * added up first, as a whole warp's first shuffle would do, so that the bits are the same. */
-template <bool CAPPED>
-DEVICE void join_half(const loss_args &a, loss_sums &s, const loss_sums &other)
+/* Joins the sums of a part of a warp. Lanes of half of one have those of two lanes of a whole one
+ * each. These are added up first, as a whole warp's first shuffle would do, so that the bits are
+ * the same. A quarter has all that a whole warp would have: what that adds is zeros. */
+template <bool CAPPED, int LANES>
+DEVICE void join_part(const loss_args &a, loss_sums &s, const loss_sums &other)
 {
-    float top = fmaxf(s.top, other.top);
-    UNROLL for (int mask = 8; mask; mask /= 2) top = fmaxf(top, shuffle_xor(top, mask));
-    s.sum = product(s.sum, power_of<CAPPED>(s.top - top)) +
-            product(other.sum, power_of<CAPPED>(other.top - top));
-    UNROLL for (int mask = 8; mask; mask /= 2) s.sum += shuffle_xor(s.sum, mask);
+    const bool both = LANES == 16;
+    float top = both ? fmaxf(s.top, other.top) : s.top;
+    UNROLL for (int mask = LANES / 2; mask; mask /= 2) top = fmaxf(top, shuffle_xor(top, mask));
+    s.sum = product(s.sum, power_of<CAPPED>(s.top - top));
+    if (both)
+        s.sum += product(other.sum, power_of<CAPPED>(other.top - top));
+    UNROLL for (int mask = LANES / 2; mask; mask /= 2) s.sum += shuffle_xor(s.sum, mask);
     if (a.z.smoothing != 0.0f) {
-        s.total += other.total;
-        UNROLL for (int mask = 8; mask; mask /= 2) s.total += shuffle_xor(s.total, mask);
+        s.total += both ? other.total : 0.0f;
+        UNROLL for (int mask = LANES / 2; mask; mask /= 2) s.total += shuffle_xor(s.total, mask);
     }
     s.top = top;
 }
@@ -225,17 +237,18 @@ template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
         update_row<CAPPED>(a, i, s, logits, at);
 }
 
-/* The kernel for short rows: each half of a warp has one. It does not serve max_z_loss. Lanes
- * without a row, or with one whose target is ignored, add up row 0 and drop the result. */
-template <bool CAPPED> KERNEL(SHORT_THREADS) loss_update_short_kernel(loss_args a)
+/* The kernel for short rows: each half or quarter of a warp has one. It does not serve max_z_loss.
+ * Lanes without a row, or with one whose target is ignored, add up row 0 and drop the result. */
+template <bool CAPPED, int LANES> KERNEL(SHORT_THREADS) loss_update_short_kernel(loss_args a)
 {
-    const int64_t i = (int64_t)blockIdx.x * SHORT_ROWS + threadIdx.x / 16;
-    const int lane = threadIdx.x % 16;
+    const int64_t i = (int64_t)blockIdx.x * (SHORT_THREADS / LANES) + threadIdx.x / LANES;
+    const int lane = threadIdx.x % LANES;
     const bool there = i < a.z.rows && a.z.targets[i] >= 0;
     const float *logits = a.z.logits + (there ? i * a.z.ld : 0);
-    loss_sums s = thread_sums<CAPPED>(a, logits, lane, 32);
-    const loss_sums other = thread_sums<CAPPED>(a, logits, lane + 16, 32);
-    join_half<CAPPED>(a, s, other);
+    loss_sums s = thread_sums<CAPPED>(a, logits, lane, 32), other = s;
+    if (LANES == 16)
+        other = thread_sums<CAPPED>(a, logits, lane + 16, 32);
+    join_part<CAPPED, LANES>(a, s, other);
     if (there && lane == 0)
         update_row<CAPPED>(a, i, s, logits, 0);
 }
@@ -311,50 +324,66 @@ DEVICE void slopes_at(const loss_args &a, const loss_row &row, int c, float (&x)
         UNROLL for (int k = 0; k < N; k++) x[k] *= slope[k];
 }
 
-/* A row whose target is ignored has gradients of 0. */
-template <class T> DEVICE void clear_row(const loss_args &a, T *gradients)
+/* The row of a team of a.threads threads. Those behind the last row have none, but meet the others
+ * at barriers. */
+struct slope_team {
+    int64_t row;
+    int thread;
+    bool there, counts; /* counts: its target is not ignored, else its gradients are 0 */
+};
+
+DEVICE slope_team slope_team_of(const loss_args &a)
 {
-    const float zeros[EACH] = {};
-    for (int c = threadIdx.x * EACH; c < a.whole; c += a.threads * EACH)
-        store_vector(gradients + c, zeros);
-    for (int c = a.whole + threadIdx.x; c < a.cols; c += a.threads)
-        from_float(gradients[c], 0.0f);
+    slope_team t;
+    t.thread = threadIdx.x % a.threads;
+    t.row = (int64_t)blockIdx.x * (blockDim.x / a.threads) + threadIdx.x / a.threads;
+    t.there = t.row < a.z.rows;
+    t.counts = t.there && a.z.targets[t.row] >= 0;
+    return t;
+}
+
+template <bool CAPPED, int N>
+DEVICE void gradients_at(const loss_args &a, const loss_row &row, bool counts, int c, float (&x)[N])
+{
+    if (counts)
+        slopes_at<CAPPED>(a, row, c, x);
+    else
+        UNROLL for (int k = 0; k < N; k++) x[k] = 0.0f;
 }
 
 /* Gradients of 16 bits take the front half of their row. What a turn of the loop overwrites, all
  * threads have read in this turn or an earlier one; the barrier holds writers back till then. */
 template <class T, bool CAPPED> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_args a)
 {
-    const int64_t i = blockIdx.x;
-    const float *logits = a.z.logits + i * a.z.ld;
-    T *gradients = (T *)(void *)(a.z.logits + i * a.z.ld);
-    if (a.z.targets[i] < 0) {
-        clear_row(a, gradients);
-        return;
-    }
-    const loss_row row = loss_row_of(a, i);
+    const slope_team t = slope_team_of(a);
+    const float *logits = a.z.logits + (t.there ? t.row : 0) * a.z.ld;
+    T *gradients = (T *)(void *)(uintptr_t)logits;
+    const int whole = t.there ? a.whole : 0, cols = t.there ? a.cols : 0;
+    loss_row row = {};
+    if (t.counts)
+        row = loss_row_of(a, t.row);
     for (int turn = 0; turn < a.whole; turn += a.threads * EACH) {
-        const int c = turn + threadIdx.x * EACH;
+        const int c = turn + t.thread * EACH;
         float x[EACH];
-        if (c < a.whole)
+        if (c < whole)
             load_vector(x, logits + c);
         if (sizeof(T) < sizeof(float))
             sync_block();
-        if (c < a.whole) {
-            slopes_at<CAPPED>(a, row, c, x);
+        if (c < whole) {
+            gradients_at<CAPPED>(a, row, t.counts, c, x);
             store_vector(gradients + c, x);
         }
     }
     NO_UNROLL for (int turn = a.whole; turn < a.cols; turn += a.threads)
     {
-        const int c = turn + threadIdx.x;
+        const int c = turn + t.thread;
         float x[1];
-        if (c < a.cols)
+        if (c < cols)
             x[0] = logits[c];
         if (sizeof(T) < sizeof(float))
             sync_block();
-        if (c < a.cols) {
-            slopes_at<CAPPED>(a, row, c, x);
+        if (c < cols) {
+            gradients_at<CAPPED>(a, row, t.counts, c, x);
             from_float(gradients[c], x[0]);
         }
     }
@@ -393,18 +422,26 @@ static dim3 loss_flat_grid(const struct zinf_cross_entropy *z)
 cudaError_t launch_loss_start(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
     return launch(known<loss_start_kernel>(), loss_flat_grid(z), dim3(LOSS_THREADS), 0, stream,
-                  loss_args_of(z));
+                  loss_args_of(z, LOSS_THREADS));
+}
+
+template <bool CAPPED, int LANES>
+static cudaError_t loss_update_short(cudaStream_t stream, const loss_args &args)
+{
+    return launch(known<loss_update_short_kernel<CAPPED, LANES>>(),
+                  dim3(blocks_for((uint64_t)args.z.rows, SHORT_THREADS / LANES)),
+                  dim3(SHORT_THREADS), 0, stream, args);
 }
 
 template <bool CAPPED>
 static cudaError_t loss_update_typed(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
+    const loss_args args = loss_args_of(z, loss_threads(z));
     if (z->cols <= SHORT_COLUMNS && z->max_z_loss == 0.0f)
-        return launch(known<loss_update_short_kernel<CAPPED>>(),
-                      dim3(blocks_for((uint64_t)z->rows, SHORT_ROWS)), dim3(SHORT_THREADS), 0,
-                      stream, loss_args_of(z));
+        return args.whole && z->cols < NARROW_COLUMNS ? loss_update_short<CAPPED, 8>(stream, args)
+                                                      : loss_update_short<CAPPED, 16>(stream, args);
     return launch(known<loss_update_kernel<CAPPED>>(), dim3((unsigned)z->rows),
-                  dim3((unsigned)loss_threads(z)), 0, stream, loss_args_of(z));
+                  dim3((unsigned)args.threads), 0, stream, args);
 }
 
 cudaError_t launch_loss_update(cudaStream_t stream, const struct zinf_cross_entropy *z)
@@ -416,16 +453,17 @@ cudaError_t launch_loss_update(cudaStream_t stream, const struct zinf_cross_entr
 cudaError_t launch_loss_finish(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
     return launch(known<loss_finish_kernel>(), loss_flat_grid(z), dim3(LOSS_THREADS), 0, stream,
-                  loss_args_of(z));
+                  loss_args_of(z, LOSS_THREADS));
 }
 
 template <class T>
 static cudaError_t loss_backward_typed(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
+    const int threads = slope_threads(z), block = threads < 32 ? SHORT_THREADS : threads;
     return launch(z->softcap != 0.0f ? known<loss_backward_kernel<T, true>>()
                                      : known<loss_backward_kernel<T, false>>(),
-                  dim3((unsigned)z->rows), dim3((unsigned)loss_threads(z)), 0, stream,
-                  loss_args_of(z));
+                  dim3(blocks_for((uint64_t)z->rows, (uint64_t)(block / threads))),
+                  dim3((unsigned)block), 0, stream, loss_args_of(z, threads));
 }
 
 cudaError_t launch_loss_backward(cudaStream_t stream, const struct zinf_cross_entropy *z)

@@ -43,7 +43,7 @@ template <class T> KERNEL(SCAN_THREADS) scan_numbers_kernel(scan_args<T> a)
 template <class T> KERNEL(SCAN_THREADS) scan_number_gradients_kernel(scan_args<T> a)
 {
     SHARED_MEMORY(memory); /* [3][SCAN_THREADS] */
-    float *sums = (float *)memory, sum[3] = {};
+    double *sums = (double *)(void *)memory, sum[3] = {};
     const int64_t head = blockIdx.x;
     const float rate = expf(to_float(a.a_log[head])), bias = to_float(a.step_bias[head]);
     for (int64_t row = threadIdx.x; row < a.rows; row += SCAN_THREADS) {
@@ -57,20 +57,20 @@ template <class T> KERNEL(SCAN_THREADS) scan_number_gradients_kernel(scan_args<T
         from_float(a.da[gate], da);
         if (a.delta)
             from_float(a.db[gate], d * strength * (1.0f - strength / a.most));
-        sum[0] += d_decay * a.with.decay[at];
-        sum[1] += da;
-        sum[2] += a.delta ? 0.0f : a.with.d_skip[at];
+        sum[0] += (double)(d_decay * a.with.decay[at]);
+        sum[1] += (double)da;
+        sum[2] += a.delta ? 0.0 : (double)a.with.d_skip[at];
     }
     for (int i = 0; i < 3; i++)
         sums[i * SCAN_THREADS + threadIdx.x] = sum[i];
     sync_block();
     if (threadIdx.x < 3) {
         float *to = threadIdx.x == 0 ? a.d_a_log : threadIdx.x == 1 ? a.d_step_bias : a.d_skip;
-        float total = 0.0f;
+        double total = 0.0;
         for (int i = 0; i < SCAN_THREADS; i++)
             total += sums[threadIdx.x * SCAN_THREADS + i];
         if (to)
-            to[head] = total;
+            to[head] = (float)total;
     }
 }
 
@@ -277,9 +277,9 @@ template <class T> DEVICE void scan_withdraw(const scan_args<T> &a, const scan_t
     if (!a.delta)
         return;
     if ((int)threadIdx.x < t.n)
-        t.d_sum[threadIdx.x] = -t.strength[threadIdx.x] * t.before[threadIdx.x];
+        t.d_strength[threadIdx.x] = -t.strength[threadIdx.x] * t.before[threadIdx.x];
     sync_block();
-    scan_scale(t, t.rows, t.dw, t.d_sum, t.value, false);
+    scan_scale(t, t.rows, t.dw, t.d_strength, t.value, false);
     scan_outer(t, t.d_state, t.k, t.rows, true);
 }
 
@@ -349,9 +349,12 @@ DEVICE void scan_score_gradients(const scan_tile &t)
     }
     sync_block();
     const int i = (int)threadIdx.x;
-    if (i < t.n)
+    if (i < t.n) {
+        double sum = 0.0;
         for (int j = 0; j < t.n; j++)
-            t.d_sum[i] += t.changes[i * CHUNK + j] - t.changes[j * CHUNK + i];
+            sum += (double)t.changes[i * CHUNK + j] - (double)t.changes[j * CHUNK + i];
+        t.d_sum[i] += sum;
+    }
     scan_mix(t, t.dq, t.d_pairs, t.k, t.key, false, true);
     scan_mix(t, t.dk, t.d_pairs, t.q, t.key, true, true);
 }
@@ -365,7 +368,7 @@ DEVICE void scan_carried_gradients(const scan_tile &t, const float *state, bool 
     scan_scale(t, t.dq, t.rows, t.before, t.key, true);
     scan_dots(t, dots, t.q, t.rows, t.key);
     if (i < t.n)
-        t.d_sum[i] += t.before[i] * dots[i];
+        t.d_sum[i] += (double)(t.before[i] * dots[i]);
     sync_block();
     if (!delta)
         return;
@@ -374,7 +377,7 @@ DEVICE void scan_carried_gradients(const scan_tile &t, const float *state, bool 
     if (i < t.n) {
         const float x = -t.before[i] * dots[i];
         t.d_strength[i] += x;
-        t.d_sum[i] += t.strength[i] * x;
+        t.d_sum[i] += (double)(t.strength[i] * x);
         dots[i] = -t.before[i] * t.strength[i];
     }
     sync_block();
@@ -395,15 +398,16 @@ DEVICE void scan_left_gradients(const scan_tile &t, const float *state, const fl
     if (i % 32 == 0)
         parts[i / 32] = sum;
     if (i < t.n)
-        t.d_sum[i] -= t.after[i] * dots[i];
+        t.d_sum[i] -= (double)(t.after[i] * dots[i]);
     sync_block();
     if (i == 0) {
-        float total = 0.0f, kept = 0.0f;
+        double total = 0.0;
+        float kept = 0.0f;
         for (int row = 0; row < t.n; row++)
-            total += t.after[row] * dots[row];
+            total += (double)(t.after[row] * dots[row]);
         for (int w = 0; w < warps; w++)
             kept += parts[w];
-        t.d_sum[t.n - 1] += total + t.before[t.n - 1] * kept;
+        t.d_sum[t.n - 1] += total + (double)(t.before[t.n - 1] * kept);
     }
     sync_block();
 }
@@ -421,13 +425,16 @@ DEVICE void scan_pair_gradients(const scan_tile &t)
     sync_block();
     const int i = (int)threadIdx.x;
     if (i < t.n) {
-        float own = 0.0f, others = 0.0f;
+        float own = 0.0f;
+        double sum = 0.0;
         for (int j = 0; j < t.n; j++) {
-            own += t.changes[i * CHUNK + j];
-            others += t.strength[j] * t.changes[j * CHUNK + i];
+            const float change = t.changes[i * CHUNK + j];
+            own += change;
+            sum += (double)(t.strength[i] * change) -
+                   (double)(t.strength[j] * t.changes[j * CHUNK + i]);
         }
         t.d_strength[i] += own;
-        t.d_sum[i] += t.strength[i] * own - others;
+        t.d_sum[i] += sum;
     }
     scan_mix(t, t.dk, t.d_pairs, t.k, t.key, false, true);
     scan_mix(t, t.dk, t.d_pairs, t.k, t.key, true, true);
@@ -462,8 +469,10 @@ DEVICE void scan_head_gradients(const scan_args<T> &a, const scan_tile &t, int64
     const int i = (int)threadIdx.x;
     const float *state = t.carried ? scan_slot(a, a.with.states, head, t.first) : NULL;
     scan_load_numbers(a, t, head);
-    if (i < CHUNK)
-        t.d_sum[i] = t.d_strength[i] = 0.0f;
+    if (i < CHUNK) {
+        t.d_sum[i] = 0.0;
+        t.d_strength[i] = 0.0f;
+    }
     scan_read(t, t.w, a.with.written, column, ld, t.value);
     scan_read(t, t.dw, a.with.d_written, column, ld, t.value);
     scan_read(t, t.v, a.v, column, a.ld, t.value);
@@ -477,10 +486,10 @@ DEVICE void scan_head_gradients(const scan_args<T> &a, const scan_tile &t, int64
         scan_pair_gradients(t);
     scan_value_gradients(a, t, head);
     if (i == 0) {
-        float sum = 0.0f;
+        double sum = 0.0;
         for (int row = t.n; row-- > 0;) {
             sum += t.d_sum[row];
-            a.with.d_decay[(t.first + row) * a.value_heads + head] = sum;
+            a.with.d_decay[(t.first + row) * a.value_heads + head] = (float)sum;
         }
     }
     if (i < t.n)
@@ -692,7 +701,7 @@ static cudaError_t scan_typed(cudaStream_t stream, void *workspace, const struct
     if (error != cudaSuccess)
         return error;
     return launch(known<scan_number_gradients_kernel<T>>(), dim3((unsigned)a.value_heads),
-                  dim3(SCAN_THREADS), 3 * SCAN_THREADS * sizeof(float), stream, a);
+                  dim3(SCAN_THREADS), 3 * SCAN_THREADS * sizeof(double), stream, a);
 }
 
 cudaError_t launch_scan(cudaStream_t stream, void *workspace, const struct zinf_scan *z)

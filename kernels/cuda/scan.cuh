@@ -38,8 +38,10 @@ struct scan_tile {
     float *rows;                               /* [CHUNK][either] */
     float *state, *d_state;                    /* [key][value] */
     float *pairs, *scores, *d_pairs, *changes; /* [CHUNK][CHUNK] */
-    /* [CHUNK]: the sums of g, s, their gradients, exp(sum), exp(last - sum), inverse lengths */
-    float *sum, *strength, *d_sum, *d_strength, *before, *after, *q_inverse, *k_inverse;
+    /* [CHUNK]: the sums of g, s, their gradients, exp(sum), exp(last - sum), inverse lengths. The
+     * gradient of a sum is added up of terms that nearly cancel, so in double. */
+    double *d_sum;
+    float *sum, *strength, *d_strength, *before, *after, *q_inverse, *k_inverse;
     int64_t first, key, value, column;
     int n, open; /* open: the first of them that are of the piece in front */
     bool carried, continues;
@@ -49,7 +51,8 @@ DEVICE scan_tile scan_tile_at(float *at, int64_t key, int64_t value, int64_t col
 {
     const int64_t most = key > value ? key : value;
     scan_tile t;
-    t.q = at;
+    t.d_sum = (double *)(void *)at; /* first, where it is aligned */
+    t.q = at + 2 * CHUNK;
     t.k = t.q + CHUNK * key;
     t.dq = t.k + CHUNK * key;
     t.dk = t.dq + CHUNK * key;
@@ -66,8 +69,7 @@ DEVICE scan_tile scan_tile_at(float *at, int64_t key, int64_t value, int64_t col
     t.changes = t.d_pairs + CHUNK * CHUNK;
     t.sum = t.changes + CHUNK * CHUNK;
     t.strength = t.sum + CHUNK;
-    t.d_sum = t.strength + CHUNK;
-    t.d_strength = t.d_sum + CHUNK;
+    t.d_strength = t.strength + CHUNK;
     t.before = t.d_strength + CHUNK;
     t.after = t.before + CHUNK;
     t.q_inverse = t.after + CHUNK;

@@ -175,7 +175,7 @@ static inline uint64_t scan_scratch_floats(const struct zinf_scan *args)
 {
     const uint64_t key = (uint64_t)args->key_dim, value = (uint64_t)args->value_dim;
     const uint64_t n = ZINF_SCAN_CHUNK, most = key > value ? key : value;
-    return zinf_align_up(n * (4 * key + 4 * value + most) + 2 * key * value + 4 * n * n + 8 * n,
+    return zinf_align_up(n * (4 * key + 4 * value + most) + 2 * key * value + 4 * n * n + 9 * n,
                          64);
 }
 static inline uint64_t scan_workspace_bytes(const struct zinf_scan *args)

@@ -15,15 +15,22 @@ libcli_la_SOURCES = $(cli_parts) src/cli/data_show.h src/cli/data_show.c src/cli
 	src/cli/estimate/machine_file.c src/cli/inspect.h src/cli/inspect.c src/cli/cmd_inspect.c \
 	src/cli/cmd_config.c src/cli/report_machine.c src/cli/report_limits.c src/cli/cmd_report.c \
 	src/cli/doctor/doctor.h src/cli/doctor/doctor.c src/cli/doctor/cmd_doctor.c \
-	src/cli/doctor/doctor_device.c src/cli/doctor/doctor_kernels.c src/cli/doctor/doctor_operations.h \
-	src/cli/doctor/doctor_operations.c src/cli/doctor/doctor_step.c \
+	src/cli/doctor/doctor_device.c src/cli/doctor/doctor_kernels.c src/cli/doctor/doctor_step.c \
 	src/cli/bench/bench.h src/cli/bench/bench_cache.c src/cli/bench/cmd_bench.c src/cli/bench/bench_nvme.h \
 	src/cli/bench/bench_nvme.c src/cli/bench/bench_nvme_measure.c src/cli/bench/bench_nvme_text.c \
  src/cli/bench/bench_optim.c \
 	src/cli/bench/bench_device.h src/cli/bench/bench_device.c src/cli/bench/bench_gemm.c src/cli/bench/bench_attention.c \
 	src/cli/bench/bench_pcie.c src/cli/bench/bench_memory.c \
 	src/cli/bench/bench_schedule.c src/cli/bench/bench_all.c src/cli/estimate/estimate_sources.c
-zinf_LDADD = libcli.la libcore.la $(EXTERNAL_LIBS)
+zinf_LDADD = libcli.la libcases.la libcore.la $(EXTERNAL_LIBS)
+
+# Cases of kernels, for the doctor and for the tests of the CUDA device.
+noinst_LTLIBRARIES += libcases.la
+libcases_la_SOURCES = src/cli/doctor/tensor.h src/cli/doctor/twin.h src/cli/doctor/twin.c \
+	src/cli/doctor/cases.h src/cli/doctor/cases_numbers.c src/cli/doctor/cases_rows.c \
+	src/cli/doctor/cases_loss.c src/cli/doctor/cases_attention.c \
+	src/cli/doctor/cases_recurrent.c src/cli/doctor/cases_experts.c \
+	src/cli/doctor/cases_weights.c src/cli/doctor/cases_update.c
 
 libcli_la_SOURCES += src/cli/serve/serve.h src/cli/serve/cmd_serve.c
 if HAVE_MICROHTTPD

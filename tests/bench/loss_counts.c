@@ -33,9 +33,6 @@ static int count(struct twin *t, int64_t cols, float cap)
     code = code ? code : ops->cross_entropy_finish(t->q, &a);
     code = code ? code : ops->cross_entropy_backward(t->q, &a);
     code = code ? code : ops->queue_synchronize(t->q);
-    pair_free(&logits);
-    pair_free(&targets);
-    pair_free(&rows);
     return code;
 }
 
@@ -50,6 +47,6 @@ int main(int argc, char **argv)
     const int code = count(&t, cols, argc > 2 ? (float)atof(argv[2]) : 0.0f);
     if (code)
         fprintf(stderr, "%s\n", zinf_error());
-    twin_close(&t);
+    twin_end(&t);
     return code != 0;
 }

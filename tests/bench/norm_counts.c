@@ -50,9 +50,6 @@ static int count(struct twin *t, int64_t cols, const char *what, bool centred)
                           .db = centred ? (float *)sums.device + cols : NULL};
     int code = run(t, what, &a, x.device);
     code = code ? code : t->cuda->ops->queue_synchronize(t->q);
-    struct pair *const all[] = {&x, &dy, &y, &w, &of_rows, &sums};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        pair_free(all[i]);
     return code;
 }
 
@@ -68,6 +65,6 @@ int main(int argc, char **argv)
     const int code = count(&t, cols, argv[2], !strcmp(argv[3], "layer"));
     if (code)
         fprintf(stderr, "%s\n", zinf_error());
-    twin_close(&t);
+    twin_end(&t);
     return code != 0;
 }

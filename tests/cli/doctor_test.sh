@@ -11,11 +11,29 @@ doctor() { # status, variables...
 }
 
 all_good() {
-    doctor 0 A=1 && says "GPU        ok" "memory     ok" "copies     ok" "operations ok" \
-        "step       ok" "in one piece" && ! grep -q 'FAILED\|warning\|remedy' "$work/said.out"
+    doctor 0 A=1 && says "GPU        ok" "memory     ok" "copies     ok" "products   ok" \
+        "norms      ok" "attention  ok" "cached     ok" "numbers    ok" "rows       ok" \
+        "losses     ok" "mixers     ok" "experts    ok" "weights    ok" "updates    ok" \
+        "kernels    ok" "others are for later GPUs" "step       ok" "in one piece" &&
+        ! grep -q 'FAILED\|warning\|remedy' "$work/said.out"
+}
+# The module itself says of each kernel whether it was launched: a new one cannot be forgotten.
+every_kernel() {
+    doctor 0 ZINF_STANDIN_CAPABILITY=89 && says "kernels    ok        all " " were run"
+}
+# A kernel that leaves what it should write: operation, shape and array are named, with both numbers.
+wrong_kernels() {
+    doctor 1 ZINF_STANDIN_SKIPS=adam_kernel,sum_squares,scan_number_gradients,convolution_dw,sinks_kernel,heads_sum,xielu,magnitude_kernel,preference,norm_dx &&
+        says "updates    FAILED    adam, the master alone, fp32, 4097 numbers: " " on the host " \
+            "mixers     FAILED    scan by deltas, fp32, 1 x 140 rows, 2 heads of 9 by 5: d_gates" \
+            "convolution, fp32" "cached     FAILED    sinks, fp32" "numbers    FAILED    xielu, fp32" \
+            "rows       FAILED    copy_heads, fp32" "weights    FAILED    magnitude, fp32" \
+            "losses     FAILED    preference, kind 0" "norms      FAILED    layer norm, fp32, 7 rows" \
+            "report it with" "experts    ok" "attention  ok"
 }
 no_bf16() {
-    doctor 0 ZINF_STANDIN_CAPABILITY=75 && says "GPU        warning" "fp16" "(left out)" "sm_75"
+    doctor 0 ZINF_STANDIN_CAPABILITY=75 && says "GPU        warning" "fp16" "sm_75" \
+        "others are for later GPUs"
 }
 old_driver() {
     doctor 1 ZINF_STANDIN_OLD_DRIVER=1 && says "GPU        FAILED" "too old for CUDA" \
@@ -23,11 +41,11 @@ old_driver() {
 }
 no_pinning() {
     doctor 1 ZINF_STANDIN_NO_PINNING=1 && says "copies     FAILED" "page-locking" "remedy" \
-        "operations ok"
+        "products   ok"
 }
 no_algorithm() {
-    doctor 1 ZINF_STANDIN_NO_ALGORITHMS=1 && says "operations FAILED" "matmul in fp32" "cuBLASLt" \
-        "step       FAILED"
+    doctor 1 ZINF_STANDIN_NO_ALGORITHMS=1 && says "products   FAILED" "matmul, 17 x 24 x 33" "cuBLASLt" \
+        "more" "norms      ok" "step       FAILED"
 }
 small_gpu() {
     doctor 0 ZINF_STANDIN_MEMORY=700000000 ZINF_STANDIN_CONTEXT=100000000 &&
@@ -41,7 +59,7 @@ usual_sizes() {
     done
 }
 another_gpu() {
-    doctor 0 ZINF_STANDIN_GPUS=2 ZINF_GPU=1 && says "(GPU 1, sm_80)" "operations ok" &&
+    doctor 0 ZINF_STANDIN_GPUS=2 ZINF_GPU=1 && says "(GPU 1, sm_80)" "products   ok" &&
         doctor 1 ZINF_STANDIN_GPUS=2 ZINF_GPU=2 && says "GPU 2 of 2" &&
         doctor 1 ZINF_GPU=first && says "ZINF_GPU=first is no number of a GPU"
 }
@@ -64,7 +82,9 @@ as_json() {
 
 if [ -f "$module" ]; then
     check "a good machine" all_good
-    check "sm_75: bf16 is left out" no_bf16
+    check "a GPU that has units for all: every kernel" every_kernel
+    check "kernels that do nothing are found, and named" wrong_kernels
+    check "sm_75: products of bf16 are left out" no_bf16
     check "a driver that is too old" old_driver
     check "no page-locked memory" no_pinning
     check "no algorithm for a product" no_algorithm

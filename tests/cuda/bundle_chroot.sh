@@ -75,7 +75,7 @@ inside /bundle/run-gpu-checks.sh /results
     [ -s "$folder/results/summary.txt" ] && [ -s "$folder/results/logs.tar.gz" ]
 result $? "the checks of a GPU end with what is missing, packed"
 inside ZINF_CUDA_MODULE=/bundle/tests/zinf-cuda-standin.so /bundle/zinf doctor &&
-    said "operations ok" "step       ok"
+    said "kernels    ok" "step       ok"
 result $? "doctor, on the stand-in"
 
 # Each program of the bundle: none may fail, or skip a case.

@@ -12,7 +12,7 @@ starts() {
 }
 doctor() {
     bare 0 ZINF_CUDA_MODULE="$folder/tests/zinf-cuda-standin.so" TMPDIR="$work" "$folder/zinf" doctor &&
-        says "operations ok" "step       ok"
+        says "kernels    ok" "step       ok"
 }
 # All fixtures that the tests name have come along.
 models() {

@@ -293,10 +293,7 @@ static void test_generations(void)
                      ops->attention_forward(q, &a) || ops->attention_backward(q, &a)));
         PAIR_CHECK(&t, &out, 4e-3, 4e-3);
         PAIR_CHECK(&t, &d_qkv, 2e-2, 1e-2);
-        struct pair *all[] = {&qkv, &d_out, &out, &d_qkv, &lse};
-        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
-            pair_free(all[k]);
-        twin_close(&t);
+        twin_end(&t);
     }
 }
 

@@ -2,73 +2,15 @@
  * bias, rows further apart than they are long, and odd shapes. */
 #include "cuda_twin.h"
 
-struct shape {
-    int64_t m, n, k, gap; /* gap: elements between rows */
-    size_t shift;         /* elements off alignment */
-};
-
-/* bf16 begins with sm_80; beside fp16 it becomes fp32. */
-static bool can_multiply(const struct twin *t, const enum zinf_dtype types[3])
-{
-    bool bf16 = types[0] == ZINF_DTYPE_BF16 || types[1] == ZINF_DTYPE_BF16;
-    bool fp16 = types[0] == ZINF_DTYPE_F16 || types[1] == ZINF_DTYPE_F16;
-    return !strstr(t->cuda->name, "sm_75") || !bf16 || fp16;
-}
-
-static void product(struct twin *t, struct shape s, const enum zinf_dtype types[3], bool trans_a,
-                    bool trans_b, float beta, bool bias)
-{
-    int64_t lda = (trans_a ? s.m : s.k) + s.gap, ldb = (trans_b ? s.k : s.n) + s.gap;
-    int64_t ldc = s.n + s.gap;
-    struct zinf_matmul a = {.m = s.m,
-                            .n = s.n,
-                            .k = s.k,
-                            .a_dtype = types[0],
-                            .b_dtype = types[1],
-                            .c_dtype = types[2],
-                            .trans_a = trans_a,
-                            .trans_b = trans_b,
-                            .lda = lda,
-                            .ldb = ldb,
-                            .ldc = ldc,
-                            .alpha = s.n % 2 ? 0.0f : 0.75f, /* 0: 1 */
-                            .beta = beta};
-    struct pair pa = pair_shifted(
-        t, tensor_random(types[0], (size_t)((trans_a ? s.k : s.m) * lda), 1, 1.0f), s.shift);
-    struct pair pb = pair_shifted(
-        t, tensor_random(types[1], (size_t)((trans_b ? s.n : s.k) * ldb), 2, 1.0f), s.shift);
-    struct pair pc =
-        pair_shifted(t, tensor_random(types[2], (size_t)(s.m * ldc), 3, 1.0f), s.shift);
-    struct pair pbias = pair_shifted(t, tensor_random(types[1], (size_t)s.n, 4, 1.0f), s.shift);
-    a.a = pa.device, a.b = pb.device, a.c = pc.device;
-    if (!can_multiply(t, types)) {
-        CHECK(t->cuda->ops->matmul(t->q, &a) == -ENOTSUP && strstr(zinf_error(), "fp16"));
-        goto out;
-    }
-    ON_BOTH(t, (a.a = at(&pa, side), a.b = at(&pb, side), a.c = at(&pc, side),
-                a.bias = bias ? at(&pbias, side) : NULL, ops->matmul(q, &a)));
-    /* Sums of k products of unit normals; an fp32 operand beside a 16-bit one is rounded to it. */
-    double root = sqrt((double)s.k), epsilon = dtype_epsilon(types[2]);
-    double mixed =
-        types[0] == types[1] ? 0.0 : fmax(dtype_epsilon(types[0]), dtype_epsilon(types[1]));
-    PAIR_CHECK(t, &pc, root * (1e-6 + 4.0 * mixed), 2.0 * epsilon + 1e-5);
-out:
-    pair_free(&pa);
-    pair_free(&pb);
-    pair_free(&pc);
-    pair_free(&pbias);
-    twin_reset(t);
-}
-
 static void one_type(struct twin *t)
 {
-    static const struct shape shapes[] = {
+    static const struct matmul_shape shapes[] = {
         {1, 1, 1, 0, 0}, {5, 3, 7, 0, 1}, {17, 24, 33, 3, 0}, {64, 40, 16, 8, 4}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int v = 0; v < 36; v++) {
             enum zinf_dtype type = all_dtypes[v / 12];
             enum zinf_dtype types[] = {type, type, v & 8 ? ZINF_DTYPE_F32 : type};
-            product(t, shapes[i], types, v & 1, v & 2, v & 4 ? 1.0f : 0.0f, !(v & 4) && v % 3);
+            case_matmul(t, shapes[i], types, v & 1, v & 2, v & 4 ? 1.0f : 0.0f, !(v & 4) && v % 3);
         }
 }
 
@@ -76,8 +18,8 @@ static void mixed_types(struct twin *t)
 {
     for (int v = 0; v < 27; v++) {
         enum zinf_dtype types[] = {all_dtypes[v % 3], all_dtypes[v / 3 % 3], all_dtypes[v / 9]};
-        product(t, (struct shape){19, 26, 35, v % 4, (size_t)v % 5}, types, v & 1, v & 2,
-                v & 4 ? 1.0f : 0.0f, !(v & 4));
+        case_matmul(t, (struct matmul_shape){19, 26, 35, v % 4, (size_t)v % 5}, types, v & 1, v & 2,
+                    v & 4 ? 1.0f : 0.0f, !(v & 4));
     }
 }
 
@@ -98,8 +40,8 @@ static void many_shapes(struct twin *t)
     const enum zinf_dtype types[] = {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_BF16};
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < 70; i++)
-            product(t, (struct shape){1 + i % 7, 1 + i / 7, 3, 0, 0}, types, false, true, 0.0f,
-                    true);
+            case_matmul(t, (struct matmul_shape){1 + i % 7, 1 + i / 7, 3, 0, 0}, types, false, true,
+                        0.0f, true);
 }
 
 #ifdef CUDA_STANDIN
@@ -121,9 +63,10 @@ static void test_no_epilogues(void)
     for (int round = 0; round < 2; round++)
         for (int v = 0; v < 3; v++) {
             const enum zinf_dtype types[] = {all_dtypes[v], all_dtypes[v], all_dtypes[v]};
-            product(&t, (struct shape){16, 24, 32, 0, 0}, types, false, true, 0.0f, true);
+            case_matmul(&t, (struct matmul_shape){16, 24, 32, 0, 0}, types, false, true, 0.0f,
+                        true);
         }
-    twin_close(&t);
+    twin_end(&t);
 }
 
 /* One that finds none at all says which product it was, every time. */
@@ -140,7 +83,7 @@ static void test_no_algorithms(void)
         CHECKF(strstr(zinf_error(), "2 x 3 x 4") && strstr(zinf_error(), "fp32"), "%s",
                zinf_error());
     }
-    twin_close(&t);
+    twin_end(&t);
 }
 
 /* Experts get other numbers of rows at each visit: the library is asked once for each. */
@@ -154,16 +97,17 @@ static void test_algorithms_are_kept(void)
     standin_products(&before);
     for (int visit = 0; visit < 3; visit++)
         for (int rows = 1; rows <= 200; rows++)
-            product(&t, (struct shape){rows, 3, 2, 0, 0}, types, false, false, 0.0f, false);
+            case_matmul(&t, (struct matmul_shape){rows, 3, 2, 0, 0}, types, false, false, 0.0f,
+                        false);
     standin_products(&after);
     uint64_t asked = after.questions - before.questions;
     CHECKF(asked < 220, "%llu questions for 200 shapes", (unsigned long long)asked);
     for (int rows = 1; rows <= 1000; rows++) /* more than are kept */
-        product(&t, (struct shape){rows % 500 + 1, 2, rows / 500 + 1, 0, 0}, types, false, false,
-                0.0f, false);
+        case_matmul(&t, (struct matmul_shape){rows % 500 + 1, 2, rows / 500 + 1, 0, 0}, types,
+                    false, false, 0.0f, false);
     for (int rows = 1; rows <= 200; rows++)
-        product(&t, (struct shape){rows, 3, 2, 0, 0}, types, false, false, 0.0f, false);
-    twin_close(&t);
+        case_matmul(&t, (struct matmul_shape){rows, 3, 2, 0, 0}, types, false, false, 0.0f, false);
+    twin_end(&t);
 }
 
 /* The three products of a vocabulary's tile that is no multiple of 8 tokens: logits, the gradient
@@ -172,7 +116,7 @@ static void test_odd_extents_are_cut(void)
 {
     enum { ROWS = 520, TOKENS = 1031, WIDTH = 1023 };
     static const struct {
-        struct shape shape; /* with a gap of one element, all rows begin well */
+        struct matmul_shape shape; /* with a gap of one element, all rows begin well */
         bool trans_a, trans_b;
     } products[] = {
         {{ROWS, TOKENS, WIDTH, 1, 0}, false, true},
@@ -186,14 +130,14 @@ static void test_odd_extents_are_cut(void)
     standin_products(&before);
     for (size_t i = 0; i < 3; i++) {
         const enum zinf_dtype types[] = {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_F32};
-        product(&t, products[i].shape, types, products[i].trans_a, products[i].trans_b,
-                i ? 1.0f : 0.0f, !i);
+        case_matmul(&t, products[i].shape, types, products[i].trans_a, products[i].trans_b,
+                    i ? 1.0f : 0.0f, !i);
     }
     standin_products(&after);
     CHECKF(after.launches - before.launches == 9 && after.odd == before.odd,
            "%llu products, %llu odd", (unsigned long long)(after.launches - before.launches),
            (unsigned long long)(after.odd - before.odd));
-    twin_close(&t);
+    twin_end(&t);
 }
 
 /* ---- one of several algorithms ---- */
@@ -220,9 +164,9 @@ static double made(uint64_t speeds, struct zinf_products *list, bool times, floa
     }
     if (list)
         CHECKF(!ops->products_use(t.cuda, list), "%s", zinf_error());
-    struct pair pa = pair_shifted(&t, tensor_random(ZINF_DTYPE_F32, M * K, 1, 1.0f), 0);
-    struct pair pb = pair_shifted(&t, tensor_random(ZINF_DTYPE_F32, N * K, 2, 1.0f), 0);
-    struct pair pc = pair_shifted(&t, tensor_random(ZINF_DTYPE_F32, M * N, 3, 1.0f), 0);
+    struct pair pa = pair_random(&t, ZINF_DTYPE_F32, M * K, 1, 1.0f);
+    struct pair pb = pair_random(&t, ZINF_DTYPE_F32, N * K, 2, 1.0f);
+    struct pair pc = pair_random(&t, ZINF_DTYPE_F32, M * N, 3, 1.0f);
     a.a = pa.device, a.b = pb.device, a.c = pc.device;
     CHECK(!ops->queue_synchronize(t.q));
     standin_products(&before);
@@ -230,10 +174,7 @@ static double made(uint64_t speeds, struct zinf_products *list, bool times, floa
     CHECK(!ops->copy_to_host(t.q, out, pc.device, M * N * sizeof *out));
     CHECK(!ops->queue_synchronize(t.q));
     standin_products(&after);
-    pair_free(&pa);
-    pair_free(&pb);
-    pair_free(&pc);
-    twin_close(&t);
+    twin_end(&t);
     return after.milliseconds - before.milliseconds;
 }
 
@@ -280,8 +221,8 @@ enum { SUM_ROWS = 24, SUM_COLS = 16, SUM_ELEMS = SUM_ROWS * SUM_COLS };
 static void add_gradient(struct twin *t, struct zinf_matmul a, bool at_once, float *out)
 {
     const struct zinf_device_ops *ops = t->cuda->ops;
-    struct pair sum = pair_shifted(t, tensor_random(ZINF_DTYPE_F32, SUM_ELEMS, 3, 1.0f), 0);
-    struct pair part = pair_shifted(t, tensor_random(ZINF_DTYPE_F32, SUM_ELEMS, 4, 1.0f), 0);
+    struct pair sum = pair_random(t, ZINF_DTYPE_F32, SUM_ELEMS, 3, 1.0f);
+    struct pair part = pair_random(t, ZINF_DTYPE_F32, SUM_ELEMS, 4, 1.0f);
     a.c = at_once ? sum.device : part.device;
     a.beta = at_once ? 1.0f : 0.0f;
     a.adds_after = at_once;
@@ -290,8 +231,6 @@ static void add_gradient(struct twin *t, struct zinf_matmul a, bool at_once, flo
         CHECK(!ops->add(t->q, sum.device, part.device, SUM_ELEMS));
     CHECK(!ops->copy_to_host(t->q, out, sum.device, SUM_ELEMS * sizeof *out));
     CHECK(!ops->queue_synchronize(t->q));
-    pair_free(&sum);
-    pair_free(&part);
 }
 
 /* What products_add says is so, by other numbers than those that it has seen. */
@@ -324,17 +263,15 @@ static void sums_of(uint64_t speeds, enum zinf_dtype dtype, bool adds_first)
     CHECKF(!ops->products_time(t.q, &list) && !ops->products_use(t.cuda, &list) &&
                !ops->products_add(t.q, &list, &adds),
            "%s", zinf_error());
-    struct pair pa = pair_shifted(&t, tensor_random(dtype, SUM_ROWS * K, 1, 1.0f), 0);
-    struct pair pb = pair_shifted(&t, tensor_random(dtype, SUM_COLS * K, 2, 1.0f), 0);
+    struct pair pa = pair_random(&t, dtype, SUM_ROWS * K, 1, 1.0f);
+    struct pair pb = pair_random(&t, dtype, SUM_COLS * K, 2, 1.0f);
     a.a = pa.device, a.b = pb.device;
     add_gradient(&t, a, true, at_once);
     add_gradient(&t, a, false, apart);
     CHECKF(adds == !adds_first, "said %d", adds);
     CHECK(adds == !memcmp(at_once, apart, sizeof apart));
     free(list.items);
-    pair_free(&pa);
-    pair_free(&pb);
-    twin_close(&t);
+    twin_end(&t);
 }
 
 static void test_products_add_to_sums(void)

@@ -19,6 +19,7 @@ struct report {
 static struct report *reports; /* [RANKS] */
 static uint64_t seed;
 static unsigned patience_ms = 2000; /* of the stand-in, for what never comes */
+static unsigned dawdle_us;          /* of the stand-in, between a look and a step */
 
 /* ---- processes ---- */
 
@@ -43,9 +44,13 @@ static ncclUniqueId share_id(int rank)
 
 static void begin_rank(int r)
 {
-    struct standin_options options = {
-        .seed = seed, .gpus = RANKS, .patience_ms = patience_ms, .processes = true};
+    struct standin_options options = {.seed = seed,
+                                      .gpus = RANKS,
+                                      .patience_ms = patience_ms,
+                                      .processes = true,
+                                      .dawdle_us = dawdle_us};
     standin_start(&options);
+    tap_case_failures = 0; /* those of the case so far are no failures of this process */
     cudaSetDevice(r);
     CHECK(!cudaStreamCreateWithFlags(&gpus[r].stream, cudaStreamNonBlocking));
     CHECK(!cudaStreamCreateWithFlags(&gpus[r].other, cudaStreamNonBlocking));
@@ -281,6 +286,34 @@ static void test_one_that_dies(void)
     patience_ms = 2000;
 }
 
+/* Rank 1 aborts as soon as others can take what it sends. Rank 2 never comes, so that rank 0 is
+ * never done, whether it has taken that or not. */
+static void one_leaves(int r)
+{
+    if (r == 2)
+        return;
+    gather(r);
+    for (int i = 0; i < (r ? 10 : 100); i++) {
+        cudaStreamQuery(gpus[r].stream);
+        usleep(r ? 0 : 100); /* rank 0 looks until the other has left */
+    }
+    CHECK(cudaStreamQuery(gpus[r].stream) == cudaErrorNotReady);
+    CHECK(ncclCommAbort(gpus[r].comm) == ncclSuccess);
+    CHECK(cudaStreamSynchronize(gpus[r].stream) == cudaSuccess);
+}
+
+static void test_one_that_leaves(void)
+{
+    dawdle_us = 3000;
+    for (seed = 1; seed <= 24; seed++) {
+        run_ranks(one_leaves);
+        for (int r = 0; r < 2; r++)
+            CHECKF(reports[r].ended && !reports[r].n_wrong && !*reports[r].fault,
+                   "seed %d: rank %d: %s", (int)seed, r, reports[r].fault);
+    }
+    dawdle_us = 0;
+}
+
 /* The id of a process that is gone reaches nobody. */
 static void test_an_id_of_nobody(void)
 {
@@ -311,6 +344,7 @@ int main(void)
     TAP_RUN(test_misuse_is_found);
     TAP_RUN(test_early_touch_is_found);
     TAP_RUN(test_one_that_dies);
+    TAP_RUN(test_one_that_leaves);
     TAP_RUN(test_an_id_of_nobody);
     return tap_done();
 }

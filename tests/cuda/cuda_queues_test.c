@@ -63,7 +63,7 @@ static void step_close(struct step *s)
     make_events(s, false);
     ops->queue_destroy(s->in);
     ops->queue_destroy(s->out);
-    twin_close(&s->twin);
+    twin_end(&s->twin);
 }
 
 /* Brings layer's weights into its slot once the layer before the last has been computed. */
@@ -254,7 +254,7 @@ static void test_misuse_is_a_fault(void)
     s.twin.cuda->ops->queue_destroy(s.in);
     s.twin.cuda->ops->queue_destroy(s.out);
     standin_forgive();
-    twin_close(&s.twin);
+    twin_end(&s.twin);
 }
 
 #endif

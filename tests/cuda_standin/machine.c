@@ -115,6 +115,19 @@ cudaError_t standin_check_loaded(const void *kernel, const char *name)
                                name);
 }
 
+bool standin_skips(const char *kernel)
+{
+    char word[64];
+    for (const char *at = options.skips; at && *at; at += strspn(at, ",")) {
+        const size_t n = strcspn(at, ",");
+        snprintf(word, sizeof word, "%.*s", (int)n, at);
+        if (strstr(kernel, word))
+            return true;
+        at += n;
+    }
+    return false;
+}
+
 /* ---- counters and errors ---- */
 
 void standin_fail(int launch, int wait)

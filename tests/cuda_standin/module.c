@@ -67,6 +67,7 @@ __attribute__((constructor)) static void start(void)
         .nccl_version = (int)number("ZINF_STANDIN_NCCL_VERSION", 0),
         .processes = number("ZINF_STANDIN_PROCESSES", 0),
         .dawdle_us = (unsigned)number("ZINF_STANDIN_DAWDLE_US", 0),
+        .skips = getenv("ZINF_STANDIN_SKIPS"),
     };
     standin_start(&options);
     make_trouble();

@@ -150,13 +150,16 @@ static void receive(void *argument)
     memcpy(h->data, h->from, h->bytes);
 }
 
-/* As the receiver's stream does it, after the sender's has arrived; that goes on after it. */
+/* As the receiver's stream does it, after the sender's has arrived; that goes on after it. Nothing
+ * comes of a sender that has left since this was found possible. */
 static void deliver(struct nccl_half *h, struct order_stream *order)
 {
     struct ncclComm *comm = h->launch->comm;
     struct board_half *sent = h->other;
     bool own = is_own(h);
     h->from = find_data(h);
+    if (!h->from)
+        return;
     if (sum_of(h->from, h->bytes) != sent->sum)
         standin_fault(cudaErrorInvalidValue, "rank %d changes what it is sending to rank %d",
                       h->peer, comm->rank);
@@ -210,20 +213,32 @@ static void leave(struct nccl_launch *l, struct order_stream *order)
     forget(l);
 }
 
+/* Makes it likely that another process does something between the look and the step. */
+static void dawdle(void)
+{
+    const struct standin_options *options = standin_options();
+    if (options->processes && options->dawdle_us)
+        usleep(standin_random(options->dawdle_us));
+}
+
+/* What could be done at the look (can) may be impossible now, since another process has left in
+ * between: then this step does nothing. */
 static bool step(void *subject, struct order_stream *order)
 {
     struct nccl_launch *l = subject;
-    struct nccl_half *h = is_over(l) || !l->arrived ? NULL : pick(l);
-    if (!is_over(l) && !l->arrived) {
+    dawdle();
+    if (is_over(l) || (l->arrived && all_done(l))) {
+        leave(l, order);
+        return true;
+    }
+    if (!l->arrived) {
         arrive(l, order);
         return false;
     }
-    if (h) {
+    struct nccl_half *h = pick(l);
+    if (h)
         deliver(h, order);
-        return false;
-    }
-    leave(l, order);
-    return true;
+    return false;
 }
 
 static const struct standin_steps steps = {can, step};

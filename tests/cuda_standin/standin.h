@@ -38,11 +38,13 @@ struct standin_options {
     int algorithms;           /* that it has for a product, each with bits of its own; 0: 1 */
     uint64_t speeds;          /* seed of how fast each of them is, on each GPU */
     uint64_t blas_version;    /* 0: 130000 */
-    unsigned dawdle_us;       /* before a wait for an event, at most */
+    unsigned dawdle_us;       /* before a wait for an event, and where there are several processes
+                               * before a step of a collective, at most */
     bool at_once;         /* under the thread sanitizer: nothing runs late, and what no event orders
                            * is reported as a race (order.h) */
     int nccl_version;     /* 0: 22800 */
     bool processes;       /* ranks of a communicator may be in several: GPUs' memory is shared */
+    const char *skips;    /* "a,b": kernels whose names have one of the words do nothing; or NULL */
     unsigned patience_ms; /* for other threads, where a wait needs their part of a collective; 0:
                            * 10000 */
 };
@@ -137,6 +139,7 @@ void standin_run_all(void);
 /* A kernel's code that is not on the GPU yet is loaded at its first launch, which on a GPU waits
  * for what runs there: a fault here. */
 cudaError_t standin_check_loaded(const void *kernel, const char *name);
+bool standin_skips(const char *kernel);
 uint32_t standin_random(uint32_t below);
 void standin_count_live(int change);
 void standin_count_question(void);

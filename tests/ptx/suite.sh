@@ -53,7 +53,7 @@ suite() { # capability, program...
 every_kernel_ran() {
     awk '$1 ~ /_kernel/ { launches[$1] += $2; if ($3 > shapes[$1]) shapes[$1] = $3 }
         END { for (k in launches) {
-            match(k, /[a-z_]+_kernel/)
+            match(k, /[a-z_][a-z0-9_]*_kernel/)
             name = substr(k, RSTART, RLENGTH)
             all[name]++
             if (!launches[k]) { print "never launched: " k; continue }

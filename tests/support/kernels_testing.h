@@ -7,6 +7,7 @@
 #define ZINF_KERNELS_TESTING_H
 
 #include "base/random.h"
+#include "cli/doctor/tensor.h"
 #include "kernels/host.h"
 #include "tap.h"
 
@@ -15,13 +16,6 @@
 #include <stdlib.h>
 
 #define UNUSED __attribute__((unused))
-
-static const enum zinf_dtype all_dtypes[] = {ZINF_DTYPE_F32, ZINF_DTYPE_BF16, ZINF_DTYPE_F16};
-/* Relative rounding error of one stored value. */
-UNUSED static double dtype_epsilon(enum zinf_dtype dtype)
-{
-    return dtype == ZINF_DTYPE_F32 ? 0x1p-24 : dtype == ZINF_DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
-}
 
 /* ---- devices ---- */
 
@@ -71,12 +65,6 @@ UNUSED static void for_each_device(void (*check)(struct fixture *f))
 
 /* ---- tensors ---- */
 
-struct tensor {
-    enum zinf_dtype dtype;
-    size_t n;
-    void *data;
-};
-
 UNUSED static struct tensor tensor_new(enum zinf_dtype dtype, size_t n)
 {
     return (struct tensor){dtype, n, calloc(n ? n : 1, zinf_dtype_bytes(dtype))};
@@ -97,19 +85,6 @@ UNUSED static struct tensor tensor_copy(const struct tensor *from)
     struct tensor t = tensor_new(from->dtype, from->n);
     memcpy(t.data, from->data, from->n * zinf_dtype_bytes(from->dtype));
     return t;
-}
-
-UNUSED static bool tensor_same_bits(const struct tensor *a, const struct tensor *b)
-{
-    return !memcmp(a->data, b->data, a->n * zinf_dtype_bytes(a->dtype));
-}
-
-UNUSED static double get(const struct tensor *t, size_t i)
-{
-    if (t->dtype == ZINF_DTYPE_F32)
-        return (double)((const float *)t->data)[i];
-    uint16_t half = ((const uint16_t *)t->data)[i];
-    return (double)(t->dtype == ZINF_DTYPE_BF16 ? zinf_bf16_to_f32(half) : zinf_f16_to_f32(half));
 }
 
 UNUSED static double *tensor_doubles(const struct tensor *t)

@@ -8,7 +8,7 @@ static const char usage[] =
     "usage: zinf doctor [--json]\n"
     "\n"
     "Looks at all that a training on the GPU needs: driver, libraries, the GPU and\n"
-    "its memory, NCCL for several GPUs, copies, every operation and a step of a tiny\n"
+    "its memory, NCCL for several GPUs, copies, every kernel and a step of a tiny\n"
     "model against the host.\n"
     "ZINF_GPU chooses a GPU. Status 1 where a line is not ok; it then has a remedy.\n";
 
@@ -19,7 +19,7 @@ static void look(struct doctor *d)
     doctor_links(d);
     if (!usable) {
         doctor_line(d, "the rest", DOCTOR_LEFT_OUT, NULL,
-                    "copies, operations, a step; without a GPU training goes on the CPU (--device "
+                    "copies, kernels, a step; without a GPU training goes on the CPU (--device "
                     "host), which needs none of this");
         return;
     }

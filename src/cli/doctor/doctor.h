@@ -35,7 +35,7 @@ void doctor_links(struct doctor *d);
 
 /* ---- doctor_kernels.c ---- */
 
-/* Every operation on small shapes, on the GPU and on the host. */
+/* Every kernel of the GPU on small shapes, against the host. */
 void doctor_kernels(struct doctor *d);
 
 /* ---- doctor_step.c ---- */
