@@ -2,8 +2,8 @@
  * Seats on GPUs that gather units and add gradients among themselves, on the stand-ins for CUDA and
  * NCCL: the bits of one seat, over ZeRO's stages, places, number types and two families, with
  * clipping and dropout, whatever the order in which GPUs and transfers run. Then pipelines, whose
- * GPUs have layers of their own, in one range or several; when that way is taken, and how a step
- * ends whose transfer does not.
+ * GPUs have layers of their own, in one range or several, and GPUs that share the matrices of an
+ * optimizer over these; when that way is taken, and how a step ends whose transfer does not.
  */
 #include "cuda_module.h"
 #include "trained_ranks.h"
@@ -284,6 +284,48 @@ static void test_pipelines(void)
     make_model(model, "llama", &trainings.shape, 11);
 }
 
+/* ---- matrices that GPUs share ---- */
+
+/* CPUs update them, with what copies from and to the GPUs bring and take. */
+static void test_shared_matrices(void)
+{
+    static const char normuon[] = "{\"type\": \"NorMuon\", \"params\": {\"lr\": 0.02}}";
+    static const char *const states[] = {"cpu", "nvme", "cpu"};
+    static const char *const ways[] = {"update-in-backward", "update-in-forward", "prefetch"};
+    if (is_slow())
+        SKIP("slow under this sanitizer");
+    trainings.shape.arch = "llama";
+    make_model(model, "llama", &trainings.shape, 11);
+    for (int i = 0; i < 3; i++) {
+        struct setting s = {.param = i < 2 ? states[i] : "none",
+                            .state = states[i],
+                            .precision = i ? bf16 : NULL,
+                            .optimizer = normuon,
+                            .order = "layer-major",
+                            .accumulation = MICROS / 2,
+                            .clip = 0.7,
+                            .stage = i < 2 ? 3 : 1,
+                            .on_gpu = true,
+                            .in_blocks = true};
+        struct outcome one, some;
+        char extra[200], name[80];
+        snprintf(extra, sizeof extra, "%s, \"tensor_parts\": 2", by_host);
+        s.extra = extra;
+        run_on_gpus(&s, 1, "whole", &one);
+        snprintf(extra, sizeof extra, "%s, \"tensor_parts\": 2, \"mesh\": {\"tensor\": 2}",
+                 by_host);
+        s.schedule = ways[i];
+        s.sharing = 2;
+        for (uint32_t gpus = 2; gpus <= 4; gpus *= 2) {
+            s.accumulation = MICROS / (int)gpus;
+            snprintf(name, sizeof name, "shared-%s-%u", ways[i], gpus);
+            seed++;
+            run_on_gpus(&s, gpus, name, &some);
+            check_same(&one, &some, name);
+        }
+    }
+}
+
 /* Each GPU unpacks its rank's slice, from the drive and from RAM, before all gather them. */
 static void test_slices_unpacked_by_gpus(void)
 {
@@ -441,6 +483,7 @@ int main(void)
     TAP_RUN(test_parts_of_sequences);
     TAP_RUN(test_bytes_of_keys);
     TAP_RUN(test_pipelines);
+    TAP_RUN(test_shared_matrices);
     TAP_RUN(test_floats_of_8_bits);
     TAP_RUN(test_auto);
     TAP_RUN(test_slices_unpacked_by_gpus);

@@ -86,6 +86,42 @@ static void test_same_bits(void)
         check_splits(i, i % 2 ? "gpt2" : "llama");
 }
 
+/* Odd steps have norms above the clip value, even ones have not: updates are made early, and some
+ * are taken back, which one rank may know before another. */
+static void test_taken_back(void)
+{
+    struct outcome one, some;
+    uint64_t n_redone = 0;
+    trainings.steps = 2 * STEPS;
+    trainings.shape.arch = "gpt2";
+    make_model(model, "back", &trainings.shape, 11);
+    for (int number = 0; number < 3; number++) {
+        struct setting s = {.optimizer = optimizers[number],
+                            .precision = precisions[number],
+                            .order = "layer-major",
+                            .extra = cut_among(1, ""),
+                            .accumulation = MICROS,
+                            .sparse = true,
+                            .in_blocks = true,
+                            .clip = 5};
+        run(&s, "back", &one);
+        s.schedule = "update-in-backward";
+        for (uint32_t ranks = 2; ranks <= 4; ranks *= 2) {
+            char name[80];
+            s.sharing = 2;
+            s.accumulation = MICROS * 2 / (int)ranks;
+            s.extra = cut_among(2, "");
+            s.delay_us = 2000;
+            snprintf(name, sizeof name, "back-%d-%u", number, ranks);
+            run_seats(&s, 1, ranks, name, &some);
+            check_same(&one, &some, name);
+            n_redone += some.n_redone;
+        }
+    }
+    trainings.steps = STEPS;
+    CHECKF(n_redone > 0, "%llu steps were taken back", (unsigned long long)n_redone);
+}
+
 /* ---- who updates what ---- */
 
 /* Parts of every rank have the same shapes, so what one deals is what all do. */
@@ -320,6 +356,7 @@ int main(void)
                                                           .sub_group = 8192});
     TAP_RUN(test_dealing);
     TAP_RUN(test_same_bits);
+    TAP_RUN(test_taken_back);
     TAP_RUN(test_products);
     TAP_RUN(test_bytes);
     remove_work();
