@@ -19,9 +19,20 @@ static bool is_expected(const char *refusal)
     return strstr(refusal, "relative positions") != NULL;
 }
 
-/* Of the models that fp32 does not give 1e-5. Measured, with scalar code, AVX2 and AVX-512: 1.1e-5
- * of bamba_a, 2.4e-5 of falcon_h1_a, 3.8e-5 of olmo_hybrid_a, 3.0e-5 of olmo_hybrid_b, 2.0e-5 of
- * qwen3_next_a. */
+/* Whether a row of a product has the same bits whatever rows are beside it. Those of OpenBLAS,
+ * which scalar code and AVX2 call, have not: then the models that gradient_bound() names are up
+ * to 2.5e-5 off, and bamba_a with two samples 6.1e-5. */
+static bool products_keep_rows(void)
+{
+    return zinf_isa() >= ZINF_ISA_AVX512;
+}
+
+/* Whether a forward pass in chunks is held to the bits of the whole sequence's, by the loss. */
+static bool keeps_bits(const char *name)
+{
+    return products_keep_rows() && gradient_bound(name) > 1e-5;
+}
+
 static double bound_of(const char *name)
 {
     static const struct {
@@ -29,6 +40,8 @@ static double bound_of(const char *name)
         double bound;
     } measured[] = {
         {"bamba_a", 2e-5}, {"falcon_h1_a", 4e-5}, {"olmo_hybrid_b", 4e-5}, {"qwen3_next_a", 3e-5}};
+    if (products_keep_rows())
+        return 1e-5;
     for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
         if (!strcmp(name, measured[i].name))
             return measured[i].bound;
@@ -60,6 +73,8 @@ static bool same_gradients(struct case_of *c, const char *name)
         double worst = compare_files(cut, both ? chunks : whole);
         CHECKF(fabs(loss / of_whole - 1) < 1e-6, "%s by %d, %d parts: loss %.9g, not %.9g", name,
                c->chunk, c->parts, loss, of_whole);
+        CHECKF(!keeps_bits(name) || loss == of_whole, "%s by %d, %d parts: loss %.17g, not %.17g",
+               name, c->chunk, c->parts, loss, of_whole);
         CHECKF(worst < bound_of(name), "%s by %d, %d parts: worst gradient %g", name, c->chunk,
                c->parts, worst);
     }
@@ -114,6 +129,20 @@ static void test_encoders_in_chunks(void)
             c.source = shorter ? 5 : c.source;
             CHECKF(same_gradients(&c, names[i]), "%s: %s", names[i], zinf_error());
         }
+}
+
+/* Two samples a step, for the models in which rounding is seen most. */
+static void test_samples_in_chunks(void)
+{
+    static const char *const names[] = {"bamba_a", "falcon_h1_a", "olmo_hybrid_a", "olmo_hybrid_b",
+                                        "qwen3_next_a"};
+    if (!products_keep_rows())
+        SKIP("rows of OpenBLAS's products depend on their number");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct case_of c;
+        read_case(&c, names[i]);
+        CHECKF(same_gradients(&c, names[i]), "%s: %s", names[i], zinf_error());
+    }
 }
 
 static void test_documents_in_chunks(void)
@@ -464,6 +493,7 @@ int main(void)
     TAP_RUN(test_places_of_chunks);
     TAP_RUN(test_encoders_in_chunks);
     TAP_RUN(test_families_in_chunks);
+    TAP_RUN(test_samples_in_chunks);
     TAP_RUN(test_documents_in_chunks);
     TAP_RUN(test_tensor_parts_in_chunks);
     TAP_RUN(test_ten_steps_in_chunks);
