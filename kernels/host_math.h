@@ -46,6 +46,9 @@ static inline float exp_f32(float x)
     return x > 88.3f ? INFINITY : y;
 }
 
+/* Up to so much n ln 2 is exact in fp32 as exp_rest_f32 computes it. */
+#define MATH_FAR 16384.0f
+
 /* The integer next to x / ln 2. */
 static inline float exponent_f32(float x)
 {
@@ -59,8 +62,8 @@ static inline float shrink_f32(float n)
     return n < -126.0f ? 0.0f : power;
 }
 
-/* exp(x) 2^-base, for an integer base that is at least exponent_f32(x): other bases give the same
- * digits. 0 as shrink_f32. */
+/* exp(x) 2^-base of |x| up to MATH_FAR, for an integer base that is at least exponent_f32(x): other
+ * bases give the same digits. 0 as shrink_f32. */
 static inline float exp_above_f32(float x, float base)
 {
     const float n = exponent_f32(x), power = power_of_two(n - base + MATH_ROUND);

@@ -14,13 +14,44 @@ struct row_sums {
 _Static_assert(sizeof(struct row_sums) == ZINF_ATTENTION_NUMBERS * sizeof(float),
                "a row's sums are its numbers between calls");
 
+/* Scores beyond MATH_FAR, as a run that diverges has them, are taken off each other in double. The
+ * base of such a row is its largest score times 2^64, which no integer of other rows comes near. */
+#define FAR_BASE 0x1p64f
+
+static inline bool is_far(float base)
+{
+    return fabsf(base) > 0x1p40f && base != -INFINITY;
+}
+
+static inline float base_of(float score)
+{
+    return fabsf(score) > MATH_FAR && score != -INFINITY ? score * FAR_BASE : exponent_f32(score);
+}
+
+/* The score whose exponential is 1 above a base. */
+static inline double score_of(float base)
+{
+    return is_far(base) ? (double)base / (double)FAR_BASE : (double)base * M_LN2;
+}
+
+static void far_exponentials(float *scores, struct row_sums *s)
+{
+    const double base = score_of(s->base);
+    for (int j = 0; j < HOST_TILE_KEYS; j++) {
+        scores[j] = (float)exp((double)scores[j] - base);
+        s->lanes[j % HOST_SUM_LANES] += scores[j];
+    }
+}
+
 /* Raises the base of what a row has so far. part: of a tile that is cut, or NULL. */
 static inline void raise_base(struct row_sums *s, float base, float *out, float *part,
                               int64_t width)
 {
     if (!(base > s->base))
         return;
-    const float shrink = shrink_f32(s->base - base);
+    const float shrink = is_far(s->base) || is_far(base)
+                             ? (float)exp(score_of(s->base) - score_of(base))
+                             : shrink_f32(s->base - base);
     s->base = base;
     s->sum *= shrink;
     for (int l = 0; l < HOST_SUM_LANES; l++)
@@ -45,8 +76,12 @@ static void softmax_row(float *scores, struct visible visible, struct row_sums *
 #pragma omp simd reduction(max : top)
     for (int j = 0; j < HOST_TILE_KEYS; j++)
         top = scores[j] > top ? scores[j] : top;
-    raise_base(s, exponent_f32(top), out, part, width);
+    raise_base(s, base_of(top), out, part, width);
     const float base = s->base;
+    if (is_far(base)) {
+        far_exponentials(scores, s);
+        return;
+    }
     for (int j = 0; j < HOST_TILE_KEYS; j += HOST_SUM_LANES)
 #pragma omp simd
         for (int l = 0; l < HOST_SUM_LANES; l++) {
@@ -206,7 +241,7 @@ static void finish_rows(struct forward_rows *f)
         const struct row_sums *s = &f->sums[r];
         const bool blind = s->sum == 0.0f; /* a row that has seen a key has at least 0.7 */
         unpack_rows(&out, f->i + r, 1, f->s->out + r * f->width, blind ? 0.0f : 1.0f / s->sum);
-        lse[r] = blind ? 0.0f : (float)((double)s->base * M_LN2 + (double)logf(s->sum));
+        lse[r] = blind ? 0.0f : (float)(score_of(s->base) + (double)logf(s->sum));
     }
 }
 

@@ -119,7 +119,8 @@ DEVICE void move_rows(const running_rows &calls, const struct zinf_attention &z,
             rows.base[r] = numbers[0];
             rows.sum[r] = numbers[1 + first];
         } else if (column == 0) {
-            numbers[0] = rows.base[r];
+            if (first == 0)
+                numbers[0] = rows.base[r]; /* which is that of all four lanes */
             numbers[1 + first] = rows.sum[r];
         }
         UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++)
