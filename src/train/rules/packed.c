@@ -189,13 +189,13 @@ double rule_state_share(const struct setup *s, uint32_t group)
     return all > 0 ? left / all : 1;
 }
 
-/* Elements of a sub-group that are the unit's; those behind them are padding. */
+/* Elements of the first rank's sub-group that are the unit's; those behind them are padding. By
+ * these all ranks plan, so that they have one order of transfers. */
 static uint64_t own_elems(const struct rule_thing *t)
 {
     const struct zinf_layout_group *g = &t->setup->layout.groups[t->group];
     const struct zinf_layout_unit *u = &t->setup->layout.units[g->unit];
-    const uint64_t first = u->slice_first + g->first;
-    const uint64_t left = u->elems > first ? u->elems - first : 0;
+    const uint64_t left = u->elems > g->first ? u->elems - g->first : 0;
     return left < g->n ? left : g->n;
 }
 
@@ -221,7 +221,7 @@ static uint64_t image_bytes(const struct rule_thing *t, const struct arrays *w,
 static uint64_t expected(const struct rule_thing *t)
 {
     const uint64_t plain = rule_plain_bytes(t);
-    struct arrays w = {.thing = t};
+    struct arrays w = {.thing = t, .of_first = true};
     struct array a;
     uint64_t used = PACKED_HEAD_BYTES;
     while (next_array(&w, &a)) {
