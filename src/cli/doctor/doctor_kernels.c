@@ -10,7 +10,6 @@
 #include "base/memory.h"
 
 #define ARENA_BYTES ((uint64_t)80 << 20)
-enum { MOST_FAILURES = 3 }; /* of a group that get lines */
 
 #define FOR_DTYPES(dtype)                                                                          \
     for (enum zinf_dtype dtype = ZINF_DTYPE_F32; dtype <= ZINF_DTYPE_F16; dtype++)
@@ -246,29 +245,36 @@ static const struct {
 struct look {
     struct doctor *d;
     const char *group;
-    int n_failures;
+    char operation[48]; /* the one that has a line last */
+    int n_failures, n_lines;
 };
 
+/* A line for the first failure of each operation, so that none hides another. */
 static void fail(struct twin *t, const char *text)
 {
     struct look *l = t->context;
-    if (l->n_failures++ < MOST_FAILURES)
-        doctor_line(l->d, l->group, DOCTOR_FAILED,
-                    "see the message; where numbers differ, do not train on this GPU, and report "
-                    "it with `zinf report` and this line",
-                    "%s", text);
+    const int n = (int)strcspn(text, ",:");
+    l->n_failures++;
+    if (n && !strncmp(text, l->operation, (size_t)n) && !l->operation[n])
+        return;
+    snprintf(l->operation, sizeof l->operation, "%.*s", n, text);
+    l->n_lines++;
+    doctor_line(l->d, l->group, DOCTOR_FAILED,
+                "see the message; where numbers differ, do not train on this GPU, and report it "
+                "with `zinf report` and this line",
+                "%s", text);
 }
 
 static void check_group(struct doctor *d, struct twin *t, int group)
 {
-    struct look look = {d, groups[group].name, 0};
+    struct look look = {.d = d, .group = groups[group].name};
     t->context = &look;
     t->n_cases = 0;
     t->worst = 0.0;
     groups[group].run(t);
-    if (look.n_failures > MOST_FAILURES)
-        doctor_line(d, look.group, DOCTOR_FAILED, NULL, "and %d more",
-                    look.n_failures - MOST_FAILURES);
+    if (look.n_failures > look.n_lines)
+        doctor_line(d, look.group, DOCTOR_FAILED, NULL, "and %d more of the same operations",
+                    look.n_failures - look.n_lines);
     else if (!look.n_failures)
         doctor_line(d, look.group, DOCTOR_OK, NULL,
                     "%d cases as on the host; the largest difference is %.2f of what may be",
