@@ -39,7 +39,8 @@ static void test_scan(void)
 
 /* A long text of slow decays and of numbers that are all positive: the state grows, the terms of a
  * decay's gradient grow with it and nearly cancel, and sums over rows are of thousands of terms of
- * one sign. With rows of one number the products of both sides are the same to the bit. */
+ * one sign. Gradients of gates are what is left of such terms, so that they have the bound of short
+ * scans; sums in float are seen by those over all rows. */
 static void long_scan(struct twin *t, enum zinf_recurrence rule)
 {
     const struct scan_shape c = {rule, ZINF_DTYPE_F32, 1, 6000, 1, 1, 1, 1, false};
@@ -57,7 +58,7 @@ static void long_scan(struct twin *t, enum zinf_recurrence rule)
     *(float *)p.a_log.host.data = -6.0f;
     pair_upload(t, &p.a_log);
     ON_BOTH(t, (a = scan_side(&c, &p, side), a.backward = true, ops->scan_backward(q, &a)));
-    PAIR_CHECK(t, &p.d_gates, 1e-5, 2e-5);
+    PAIR_CHECK(t, &p.d_gates, 1e-4, 2e-5);
     PAIR_CHECK(t, &p.d_a_log, 0.0, 1e-6);
     PAIR_CHECK(t, &p.d_step_bias, 0.0, 1e-6);
     if (rule == ZINF_RECURRENCE_DECAY)
