@@ -72,6 +72,13 @@ static bool waits_twice(const struct mutant_case *c, int mutation)
     return c->run == wide_attention && (mutation == PTX_DROP_BARRIER || mutation == PTX_DROP_WAIT);
 }
 
+/* Whether some stores change nothing: of a chunk that a border cuts, the number of its rows is 0
+ * until it is written, and the state before the piece is replaced by that before the chunk. */
+static bool stores_twice(const struct mutant_case *c, int mutation)
+{
+    return c->run == scanned_cut && mutation == PTX_SHIFT_STORE;
+}
+
 /* The first places that the case comes to, and then ever further apart. */
 static void try_case(const struct mutant_case *c)
 {
@@ -83,7 +90,7 @@ static void try_case(const struct mutant_case *c)
             found = plant(c, (enum ptx_mutation)m, nth, as_is, &places);
             bool spare = (m == PTX_DROP_BARRIER && first && c->first_barrier_is_spare) ||
                          (m == PTX_DROP_BARRIER && ends_steps_with_barriers(c)) ||
-                         (first && waits_twice(c, m)) ||
+                         (first && waits_twice(c, m)) || stores_twice(c, m) ||
                          (m == PTX_SHIFT_SHUFFLE && finds_largest(c));
             CHECKF(found >= 0 || spare, "%s (%s): number %d of %s was not caught", c->kernel,
                    zinf_dtype_name(c->dtype), nth, names[m]);
