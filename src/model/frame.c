@@ -392,6 +392,11 @@ uint64_t frame_width(const struct zinf_frame *f)
     return zinf_dtype_bytes(f->compute->dtype);
 }
 
+uint64_t frame_rows_bytes(const struct zinf_frame *f, int64_t cols)
+{
+    return (uint64_t)(frame_rows(f) * cols) * frame_width(f);
+}
+
 struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32_t site,
                                      uint64_t elements_per_sample)
 {

@@ -17,7 +17,8 @@ static void note_stays(struct stay *stays, struct range micros, uint32_t visit)
     }
 }
 
-int itinerary_count(struct itinerary *it, int64_t n_micro)
+/* Computes `together` and `live` from the visits. The n_micro micro-batches must begin in order. */
+static int count_groups(struct itinerary *it, int64_t n_micro)
 {
     struct stay *stays = calloc((size_t)n_micro, sizeof *stays);
     if (!stays)
@@ -69,7 +70,7 @@ int itinerary_make(struct itinerary *it, const struct walk *w, int64_t n_micro, 
             (struct visit){.direction = VISIT_BACKWARD, .end = n, .micros = micros};
     }
     add_last(it, w, n_micro);
-    return itinerary_count(it, n_micro);
+    return count_groups(it, n_micro);
 }
 
 /* ---- stages over ranks ---- */
@@ -369,7 +370,7 @@ int itinerary_make_pipe(struct itinerary *it, const struct walk *w, int64_t n_mi
     else
         add_pipe(&p, warm_of(&p, behind, overlaps), warm_of(&p, behind + 1, overlaps));
     add_last(it, w, n_micro);
-    return code ? code : itinerary_count(it, n_micro);
+    return code ? code : count_groups(it, n_micro);
 }
 
 void itinerary_fini(struct itinerary *it)

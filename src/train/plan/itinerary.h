@@ -52,8 +52,6 @@ int itinerary_make(struct itinerary *out, const struct walk *walk, int64_t n_mic
  * Where ranks have several ranges of stages, it is the interleaved order of that paper. */
 int itinerary_make_pipe(struct itinerary *out, const struct walk *walk, int64_t n_micro,
                         int64_t together, const struct zinf_axis *pipe, bool overlaps);
-/* Computes `together` and `live` from the visits. The n_micro micro-batches must begin in order. */
-int itinerary_count(struct itinerary *it, int64_t n_micro);
 void itinerary_fini(struct itinerary *it);
 
 #endif
