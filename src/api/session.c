@@ -275,6 +275,7 @@ struct zinf_measure session_measure_of(const struct zinf_evaluation *found)
     const struct zinf_rewards *r = &found->rewards;
     return (struct zinf_measure){.size = sizeof(struct zinf_measure),
                                  .loss = found->loss,
+                                 .cross_entropy = found->cross_entropy,
                                  .tokens = found->tokens,
                                  .pairs = r->n,
                                  .chosen = r->chosen,

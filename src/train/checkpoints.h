@@ -52,7 +52,8 @@ int zinf_model_verify(const char *folder);
 typedef void zinf_inputs_see(void *arg, const char *path, const char *problem);
 int zinf_run_inputs_verify(const char *output, zinf_inputs_see *see, void *arg);
 /* After a refusal to go on (code, zinf_error()): adds to its sentence the first configuration or
- * tokenizer that has changed since the run began, if it does not name it. Returns code. */
+ * tokenizer that has changed since the run began, if it does not name it. What another rank has
+ * refused stays as it is. Returns code. */
 int zinf_run_inputs_explain(const char *output, int code);
 /* What the configuration said of train_micro_batch_size_per_gpu in the run that saved a checkpoint,
  * or in the last run of an output folder; 0: it is not known. */
@@ -113,6 +114,12 @@ struct zinf_merge_options {
     uint64_t max_shard_bytes; /* 0: 5e9 */
 };
 int zinf_adapter_merge(const struct zinf_merge_options *options);
+/* { not installed */
+struct zinf_labels; /* text/samples/task.h */
+/* The classes whose head an adapter's folder has, by the names that the training knew them by; none
+ * where it says none, as PEFT's folders do. */
+int zinf_adapter_labels(const char *folder, struct zinf_labels *labels);
+/* } not installed */
 
 /* Joins adapters of one base into one adapter, which computes their weighted sum, as a PEFT folder.
  * The rank of each module is the sum of theirs. -ENOTSUP: use_dora, bias, modules_to_save. -EINVAL:

@@ -222,6 +222,9 @@ int zinf_trainer_step(struct zinf_trainer *trainer, const struct zinf_batch *bat
  * loss is a mean over windows (graph.h), every target counts with that mean. */
 int zinf_trainer_loss(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       int64_t n_windows, double *sum, uint64_t *count);
+/* What the cross-entropy has of the sum that zinf_trainer_loss gave last: all but the losses that
+ * balance experts. */
+double zinf_trainer_cross_entropy(const struct zinf_trainer *trainer);
 /* Forward and backward of one micro-batch, without dropout; loss and gradient norm. */
 int zinf_trainer_gradients(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                            double *loss, double *grad_norm);
@@ -264,6 +267,8 @@ struct zinf_run_best {
 struct zinf_evaluation {
     const char *set; /* the part of the evaluation data (text.h), borrowed; NULL: all */
     double loss;     /* the mean */
+    /* the mean without the loss that balances experts: the perplexity is its exponential */
+    double cross_entropy;
     uint64_t tokens; /* tokens that count; or labels, or pairs */
     struct zinf_rewards rewards;
 };
