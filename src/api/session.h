@@ -301,8 +301,9 @@ int job_samples_keep_template(const struct zinf_session *s, const char *folder);
 /* Sets the task: that of option task, if the model can be trained for it, or the one that the model
  * is made for. */
 int job_task_tell(struct zinf_session *s);
-/* idle.c: warns of options that belong to other tasks. */
+/* idle.c: warns of options that belong to other tasks, or to samples where a file is a stream. */
 void job_task_note_idle(const struct zinf_session *s);
+void job_stream_note_idle(const struct zinf_session *s, const char *file);
 /* As session_data, for sources and targets. If no option sets their lengths in a window, the first
  * data that are opened do: those of the longest, up to what the model takes. */
 int job_task_open(struct zinf_session *s, const struct zinf_samples_options *given,

@@ -52,8 +52,7 @@ int zinf_model_verify(const char *folder);
 typedef void zinf_inputs_see(void *arg, const char *path, const char *problem);
 int zinf_run_inputs_verify(const char *output, zinf_inputs_see *see, void *arg);
 /* After a refusal to go on (code, zinf_error()): adds to its sentence the first configuration or
- * tokenizer that has changed since the run began, if it does not name it. What another rank has
- * refused stays as it is. Returns code. */
+ * tokenizer that has changed since the run began, if it does not name it. Returns code. */
 int zinf_run_inputs_explain(const char *output, int code);
 /* What the configuration said of train_micro_batch_size_per_gpu in the run that saved a checkpoint,
  * or in the last run of an output folder; 0: it is not known. */

@@ -16,12 +16,12 @@ make_rank_model
 
 # What torchrun sets; it listens at MASTER_PORT itself.
 port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
-rank() { # rank, world, steps, output
+rank() { # rank, world, steps, output, option
     RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=127.0.0.1 \
         MASTER_PORT=$port TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_RUN_ID=run-$$ \
         OMP_NUM_THREADS=1 exec "$zinf" train --model "$work/model" --data "$work/text.txt" \
         --seq-len 16 --device host --seed 3 --steps "$3" --config "$work/config.json" \
-        --progress none --no-final-checkpoint --output "$4"
+        --progress none --no-final-checkpoint --output "$4" ${5-}
 }
 
 check "one rank" run 0 "$zinf" train --model "$work/model" --data "$work/text.txt" --seq-len 16 \
@@ -66,6 +66,23 @@ wait $other
 two=$?
 [ $one -eq 143 ] && [ $two -eq 143 ] && [ -f "$work/stopped/latest" ]
 verdict $? "SIGTERM to one of them saves, and ends all with 143"
+
+# ---- a run that is not gone on from: the first rank has the reason ----
+
+sed -i 's/line 7 of/lime 7 of/' "$work/text.txt"
+sed -i 's/1e-3/2e-3/' "$work/config.json"
+go_on() { # rank
+    (rank "$1" 2 9 "$work/stopped" --resume)
+}
+port=$((port + 2))
+go_on 1 >"$work/other.out" 2>"$work/other.err" </dev/null &
+other=$!
+go_on 0 >"$work/said.out" 2>"$work/said.err" </dev/null
+[ $? -eq 1 ] && complains "another configuration"
+verdict $? "changes are refused by the first rank"
+wait $other
+[ $? -eq 1 ] && ! grep -q "may be the reason" "$work/other.err"
+verdict $? "the other one looks for no reason of its own"
 
 # ---- what is missing ----
 

@@ -448,8 +448,6 @@ int zinf_run_inputs_explain(const char *output, int code)
     struct change_seen seen = {.text = ""};
     const struct seeing s = {see_change, &seen};
     cJSON *inputs = NULL;
-    if (code == -ECONNABORTED) /* another rank has failed, and explains it for itself */
-        return code;
     snprintf(seen.refusal, sizeof seen.refusal, "%s", zinf_error());
     const bool known = !inputs_read(output, &inputs);
     for (int folders = 0; known && folders < 2; folders++) {
