@@ -232,7 +232,8 @@ struct zinf_trainer_options session_trainer_options(const struct zinf_session *s
         .makes_texts =
             c->sample_prompts.n || c->texts.metrics.n || (trains && job_is_labelled(s->task)),
         .pairs = job_has_pairs(s->task),
-        .references = trains && job_gives_references(s),
+        .references = s->config && job_gives_references(s) &&
+                      (mode != ZINF_TRAINER_FORWARD || job_is_adapted(s)),
         .classes = s->asks_classes ? &s->classes : NULL,
         .head = s->head,
         .pooling = s->embedding.pooling,

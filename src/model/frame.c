@@ -278,7 +278,9 @@ int frame_refuse_chunks(const struct zinf_frame *f, const char *what)
                      "%s: stage %s has %s, which is not possible in %s of a sequence yet: set %s",
                      parts ? "zinf.context_parts" : "zinf.sequence_chunk", f->stage->name, what,
                      parts ? "parts" : "chunks",
-                     parts ? "zinf.mesh.context and zinf.context_parts to 1" : "the key to 0");
+                     parts ? "zinf.mesh.context and zinf.context_parts to 1"
+                           : "the key to 0, and for less memory zinf.activation_device to cpu or "
+                             "nvme");
 }
 
 int64_t frame_whole_length(const struct zinf_frame *f)

@@ -337,6 +337,10 @@ struct zinf_run_options {
  * is the last one. The output folder is locked meanwhile. If this rank alone fails, it tells the
  * others. */
 int zinf_run_train(const struct zinf_run_options *options);
+/* If options.references asks for it, sets the references of the samples of data to the
+ * log-probabilities by the model in options.model_path without adapters, for an evaluation: a run
+ * does so by itself. All ranks must call it. */
+int zinf_run_refer(const struct zinf_trainer_options *options, struct zinf_dataset *data);
 /* Evaluates every window of data, in order. */
 int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
                       struct zinf_dataset *data, struct zinf_evaluation *out);
