@@ -141,13 +141,27 @@ static void find_spread(const cJSON *cache, const char *path, const cJSON *drive
     }
 }
 
-/* Several drives add up. */
+/* Whether an earlier path's folder is on the same drive, and was measured, too. */
+static bool was_added(const cJSON *cache, const struct zinf_config_offload *section, int path)
+{
+    bool added = false;
+    dev_t wanted, device;
+    const bool known = device_of(section->nvme_path[path], &wanted);
+    for (int i = 0; known && !added && i < path; i++)
+        added = device_of(section->nvme_path[i], &device) && device == wanted &&
+                find_folder(cache, section->nvme_path[i]);
+    return added;
+}
+
+/* Several drives add up; each counts once, in however many of its folders it was measured. */
 static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offload *section,
                                struct zinf_speeds *out)
 {
     const cJSON *any = NULL;
     for (int i = 0; i < section->n_nvme_paths; i++) {
         const cJSON *drive = find_folder(cache, section->nvme_path[i]);
+        if (drive && was_added(cache, section, i))
+            continue;
         drive = drive ? drive : find_device(cache, section, i);
         out->drive_read_bytes += number_of(drive, "read");
         out->drive_write_bytes += number_of(drive, "write");
