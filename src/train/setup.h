@@ -182,8 +182,9 @@ struct setup {
     struct optimizer optimizers[MAX_OPTIMIZERS];
     uint32_t n_optimizers;
     /* The types of all optimizers, and which tensors have which: it tells moments of different
-     * trainings apart. */
-    char optimizers_text[64];
+     * trainings apart. The set is the same for any zinf.tensor_parts, whose tensors are cut and lie
+     * in another order; the text is what checkpoints without parts had before there was a set. */
+    char optimizers_text[64], optimizers_set[64];
     enum rule_grain grain;         /* the coarsest grain of all optimizers */
     struct zinf_device *cpu;       /* makes the products of optimizers over matrices; else NULL */
     struct zinf_optim_hyper hyper; /* of the first optimizer, without lr and step */
@@ -580,7 +581,7 @@ static inline bool unit_has_codes(const struct setup *s, uint32_t unit)
 int setup_optimizer(struct setup *s);
 int setup_add_optimizer(struct setup *s, const char *type, const char *key);
 int setup_check_optimizers(const struct setup *s);
-/* Sets optimizers_text; needs rates. */
+/* Sets optimizers_text and optimizers_set; needs rates. */
 int setup_name_optimizers(struct setup *s);
 /* The largest number of moments of any optimizer. */
 int setup_n_moments(const struct setup *s);

@@ -144,7 +144,7 @@ static int compare_numbers(const void *a, const void *b)
 
 /* The shards of a tensor have one name, and shards in turn come in another order than others: so
  * each name counts once, and the order does not. */
-static int sum_of_shards(const struct setup *s, uint64_t *sum)
+static int sum_of_set(const struct setup *s, uint64_t *sum)
 {
     size_t most = 1;
     for (uint32_t u = 0; u < s->n_units; u++)
@@ -163,20 +163,23 @@ static int sum_of_shards(const struct setup *s, uint64_t *sum)
     return 0;
 }
 
+static void write_name(const struct setup *s, uint64_t sum, char text[64])
+{
+    int at = snprintf(text, 64, "%s", s->optimizers[0].rule->type);
+    for (uint32_t i = 1; i < s->n_optimizers && at < 64; i++)
+        at += snprintf(text + at, 64 - (size_t)at, "+%s", s->optimizers[i].rule->type);
+    if (s->n_optimizers > 1 && at < 64)
+        snprintf(text + at, 64 - (size_t)at, ".%016llx", (unsigned long long)sum);
+}
+
 int setup_name_optimizers(struct setup *s)
 {
-    const size_t size = sizeof s->optimizers_text;
-    char *text = s->optimizers_text;
-    uint64_t sum = 0;
-    int at = snprintf(text, size, "%s", s->optimizers[0].rule->type);
-    for (uint32_t i = 1; i < s->n_optimizers; i++)
-        at += snprintf(text + at, size - (size_t)at, "+%s", s->optimizers[i].rule->type);
-    if (s->n_optimizers == 1)
-        return 0;
-    int code = s->stages->shards.of ? sum_of_shards(s, &sum) : 0;
-    if (!s->stages->shards.of)
-        see_choices(s, chain, &sum);
-    snprintf(text + at, size - (size_t)at, ".%016llx", (unsigned long long)sum);
+    uint64_t set = 0, chained = 0;
+    int code = s->n_optimizers > 1 ? sum_of_set(s, &set) : 0;
+    if (s->n_optimizers > 1)
+        see_choices(s, chain, &chained);
+    write_name(s, set, s->optimizers_set);
+    write_name(s, s->stages->shards.of ? set : chained, s->optimizers_text);
     return code;
 }
 

@@ -205,6 +205,35 @@ static void test_state_of_two_rules(void)
     CHECK(run(&s, &rest) == -EINVAL && strstr(zinf_error(), "set them back"));
 }
 
+/* Tensors that are cut into parts are the same ones of the file, so other parts are no other
+ * choice: who accepts the change goes on, in either direction. */
+static void test_two_rules_in_other_parts(void)
+{
+    static const struct {
+        const char *type, *parts[2];
+    } rows[] = {
+        {"AdamW", {LION_FOR("*.c_*.weight"), LION_FOR("*.c_*.weight") ", \"tensor_parts\": 2"}},
+        {"NorMuon", {"", ", \"tensor_parts\": 2"}},
+    };
+    char folder[600], path[700];
+    struct outcome first, rest;
+    for (int i = 0; i < 4; i++) {
+        struct setting s = {&places[4],     precisions[1],     in_work(folder, "a"),
+                            .steps = STEPS, .save_every = CUT, .extra = rows[i / 2].parts[i % 2]};
+        s.optimizer = rows[i / 2].type;
+        output_remove(folder);
+        CHECKF(!run(&s, &first), "%s", zinf_error());
+        snprintf(path, sizeof path, "%s/checkpoint-%d", folder, CUT);
+        s.resume = path;
+        s.extra = rows[i / 2].parts[1 - i % 2];
+        CHECK(run(&s, &rest) == -EINVAL && strstr(zinf_error(), "tensor_parts"));
+        s.accept_changes = true;
+        CHECKF(!run(&s, &rest), "%s", zinf_error());
+        CHECKF(fabs(rest.loss[STEPS] - first.loss[STEPS]) < 1e-2, "loss %g, of the first %g",
+               rest.loss[STEPS], first.loss[STEPS]);
+    }
+}
+
 /* Of a matrix as the file has it: a mean for each row, and one for each column; a vector is whole.
  */
 static void check_factors(const char *folder)
@@ -315,6 +344,7 @@ int main(void)
     TAP_RUN(test_images_in_8_bits_are_no_state);
     TAP_RUN(test_state_of_matrices_is_exact);
     TAP_RUN(test_state_of_two_rules);
+    TAP_RUN(test_two_rules_in_other_parts);
     TAP_RUN(test_small_state_is_exact);
     TAP_RUN(test_saves_in_the_background);
     TAP_RUN(test_a_long_save_is_of_one_step);

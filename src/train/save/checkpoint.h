@@ -43,7 +43,7 @@ struct checkpoint {
     uint64_t threads;
     double lr; /* of the last update; only for human readers */
     enum zinf_dtype dtype;
-    char optimizer[64]; /* setup.optimizers_text */
+    char optimizer[64]; /* setup.optimizers_set */
     int n_moments;
     bool adapted;      /* only adapters were trained: the folder is in PEFT's form */
     uint64_t base_sum; /* checksum of the frozen weights */

@@ -328,11 +328,12 @@ int checkpoint_check_base(const struct checkpoint *c, const char *folder,
                           const struct zinf_trainer *t)
 {
     const char *base = t->setup.options.model_path;
-    const char *optimizers = t->setup.optimizers_text;
+    const char *optimizers = t->setup.optimizers_set;
     int code = c->foreign ? checkpoint_check_foreign(c, folder, optimizers) : 0;
     if (code)
         return code;
-    if (!c->foreign && strcmp(c->optimizer, optimizers))
+    if (!c->foreign && strcmp(c->optimizer, optimizers) &&
+        strcmp(c->optimizer, t->setup.optimizers_text))
         return zinf_fail(-EINVAL,
                          "%s has the state of optimizers %s, but optimizer.type and "
                          "zinf.learning_rates ask for %s: set them back, or start anew from its "

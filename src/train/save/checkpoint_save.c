@@ -160,7 +160,7 @@ void checkpoint_take_counters(const struct source *s, struct checkpoint *c)
     c->loss_scale = s->loss_scale;
     c->adapted = is_adapted(s->setup);
     c->base_sum = s->base_sum;
-    snprintf(c->optimizer, sizeof c->optimizer, "%s", s->setup->optimizers_text);
+    snprintf(c->optimizer, sizeof c->optimizer, "%s", s->setup->optimizers_set);
 }
 
 static int publish(const struct checkpoint *c, const char *output, const char *partial,
