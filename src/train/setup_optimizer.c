@@ -5,6 +5,7 @@
 #include "train/rules/rules.h"
 #include "train/setup_rates.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <xxhash.h>
@@ -299,14 +300,51 @@ static void add_work(struct rule_work *sum, const struct rule_work *part, double
     sum->loops += share * part->loops;
 }
 
-/* Ranks along DATA have other matrices of each unit, and of all units about as many: so they plan
- * alike. Ranks along TENSOR wait in each unit for the one that has most to do of what they share.
- */
-static struct rule_work group_work(const struct setup *s, uint32_t group)
+/* Adds the work of each matrix to that of the rank along DATA that has it. */
+static void add_to_owners(const struct setup *s, double *work)
+{
+    for (uint32_t u = 0; u < s->n_units; u++) {
+        const struct zinf_unit *unit = &s->graph->units[u];
+        for (uint32_t i = 0; unit_trains(s, u) && i < unit->n_tensors; i++) {
+            const struct optimizer *of = setup_optimizer_of(s, u, i);
+            for (uint32_t k = 0; of->rule->matrix_work && k < unit->tensors[i].n_pieces; k++) {
+                const struct matrix_shape shape =
+                    rule_matrix_shape(&unit->tensors[i], &unit->tensors[i].pieces[k]);
+                const struct rule_work one = of->rule->matrix_work(of, &shape);
+                if (rule_leads(unit, i, k))
+                    work[setup_matrix_owner(s, u, i, k)] += one.flops + one.loops;
+            }
+        }
+    }
+}
+
+/* The part of all updates of matrices that the rank along DATA makes which has most of them: all
+ * units together are as uneven as that, and a step ends when this rank has made its own. */
+static int find_matrix_share(const struct setup *s, double *share)
+{
+    const uint32_t ranks = data_axis(s)->world;
+    double *work = calloc(ranks, sizeof *work), all = 0, most = 0;
+    *share = 1;
+    if (!work)
+        return zinf_fail(-ENOMEM, "no memory for the work of %u ranks", ranks);
+    if (trains(s) && s->grain == GRAIN_MATRICES && ranks > 1)
+        add_to_owners(s, work);
+    for (uint32_t r = 0; r < ranks; r++) {
+        all += work[r];
+        most = fmax(most, work[r]);
+    }
+    *share = all > 0 ? most / all : 1.0 / ranks;
+    free(work);
+    return 0;
+}
+
+/* Ranks along DATA have other matrices of each unit, and plan alike, as if each were the one that
+ * has most. Ranks along TENSOR wait in each unit for the one that has most to do of what they
+ * share. */
+static struct rule_work group_work(const struct setup *s, uint32_t group, double share)
 {
     const uint32_t u = s->layout.groups[group].unit;
     const struct zinf_unit *unit = &s->graph->units[u];
-    const double share = 1.0 / data_axis(s)->world;
     struct rule_work all = {0, 0, 0}, shared[ZINF_MOST_SHARDS] = {{0, 0, 0}};
     for (uint32_t i = 0; i < unit->n_tensors; i++) {
         const struct optimizer *of = setup_optimizer_of(s, u, i);
@@ -341,6 +379,10 @@ int setup_state_bytes(struct setup *s)
     if (!s->state_bytes || !s->state_shares || !s->state_expected || !s->head_bytes ||
         !s->param_head_bytes || !s->group_work)
         return zinf_fail(-ENOMEM, "no memory for %u sub-groups", s->layout.n_groups);
+    double share;
+    const int code = find_matrix_share(s, &share);
+    if (code)
+        return code;
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
         const bool trained = unit_trains(s, s->layout.groups[g].unit);
         s->state_bytes[g] = trained ? rule_state_bytes(s, g) : 0;
@@ -348,7 +390,7 @@ int setup_state_bytes(struct setup *s)
         s->state_expected[g] = trained ? rule_expected_state(s, g) : 0;
         s->head_bytes[g] = head_bytes(s, s->state_shares[g], s->state_bytes[g]);
         s->param_head_bytes[g] = head_bytes(s, rule_param_share(s), setup_group_param_bytes(s, g));
-        s->group_work[g] = trained ? group_work(s, g) : (struct rule_work){0, 0, 0};
+        s->group_work[g] = trained ? group_work(s, g, share) : (struct rule_work){0, 0, 0};
         if (trained)
             find_packable(s, g);
         else

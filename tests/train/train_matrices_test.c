@@ -126,7 +126,7 @@ static int n_cut; /* tensors that have matrices of two ranks */
 
 static void check_owners(const struct setup *s, uint32_t world, const char *what)
 {
-    double flops[MOST_RANKS] = {0}, all = 0, most = 0;
+    double flops[MOST_RANKS] = {0}, loops[MOST_RANKS] = {0}, all = 0, most = 0, longest = 0;
     for (uint32_t u = 0; u < s->n_units; u++)
         for (uint32_t i = 0; i < s->graph->units[u].n_tensors; i++) {
             const struct zinf_tensor *t = &s->graph->units[u].tensors[i];
@@ -143,6 +143,7 @@ static void check_owners(const struct setup *s, uint32_t world, const char *what
                     continue;
                 const struct matrix_shape shape = rule_matrix_shape(t, &t->pieces[k]);
                 flops[owner % MOST_RANKS] += of->rule->matrix_work(of, &shape).flops;
+                loops[owner % MOST_RANKS] += of->rule->matrix_work(of, &shape).loops;
                 struct matrix_part part = {0};
                 while (rule_next_part(&s->graph->units[u], i, k, &part))
                     CHECKF(setup_matrix_owner(s, u, part.tensor, part.piece) == owner,
@@ -152,8 +153,14 @@ static void check_owners(const struct setup *s, uint32_t world, const char *what
     for (uint32_t r = 0; r < world; r++) {
         all += flops[r];
         most = flops[r] > most ? flops[r] : most;
+        longest = fmax(longest, flops[r] + loops[r]);
     }
     CHECKF(most <= 1.25 * all / world, "%s: %g operations of %g", what, most, all);
+    double planned = 0;
+    for (uint32_t g = 0; g < s->layout.n_groups; g++)
+        planned += s->group_work[g].flops + s->group_work[g].loops;
+    CHECKF(fabs(planned - longest) < 1e-6 * longest,
+           "%s: %g operations are planned, the rank that has most has %g", what, planned, longest);
 }
 
 /* Over 15 layers no rank has more than a quarter beyond its share of products; also where each
