@@ -242,7 +242,7 @@ static int open_ranks(struct rank *ranks, uint32_t n, struct border *borders,
         ranks[r].options = options;
         ranks[r].number = r;
         /* with several ranges a rank, the first is behind the last one, too */
-        code = estimated_open(&ranks[r].estimated, &estimate);
+        code = estimated_open(&ranks[r].estimated, &estimate, true);
         const bool ring = !code && n > 1 && ranks[r].estimated.setup.graph->n_ranges > 1;
         ranks[r].borders[0] = r || ring ? &borders[(r + n - 1) % n] : NULL;
         ranks[r].borders[1] = r + 1 < n || ring ? &borders[r] : NULL;

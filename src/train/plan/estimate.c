@@ -260,15 +260,21 @@ static uint32_t rank_of(const struct setup *s)
     return zinf_net_place(s->mesh.all).world / pipe->world * pipe->rank;
 }
 
-/* Of a rank by itself; schedule: what ranks have agreed on, or AUTO. Opens *e, which is to be
- * closed after a failure, too. */
+/* What ranks agree on, as those of a training do (step/agree.h). schedule: AUTO until all have one.
+ */
+struct agreed {
+    bool durable;
+    enum schedule schedule;
+};
+
+/* Of a rank by itself. Opens *e, which is to be closed after a failure, too. */
 static int estimate_one(struct zinf_estimate *out, const struct zinf_estimate_options *options,
-                        enum schedule schedule, struct estimated *e)
+                        const struct agreed *agreed, struct estimated *e)
 {
     _Static_assert(sizeof e->variant <= sizeof out->found, "a variant has room");
-    int code = estimated_open(e, options);
-    if (!code && schedule != SCHEDULE_AUTO)
-        code = estimated_lower(e, schedule);
+    int code = estimated_open(e, options, agreed->durable);
+    if (!code && agreed->schedule != SCHEDULE_AUTO)
+        code = estimated_lower(e, agreed->schedule);
     if (!code)
         plan_say_schedule(&e->plan, e->setup.mesh.all ? rank_of(&e->setup) : 0);
     if (!code && options->plan)
@@ -341,7 +347,7 @@ static int add_bubbles(struct zinf_estimate *out, struct zinf_pipe_rank *pipe,
 
 /* Plans of one rank after the other, of which only the steps are kept. They choose as `like`. */
 static int plan_others(struct zinf_estimate *out, const struct zinf_estimate_options *options,
-                       const struct zinf_estimate *like, enum schedule schedule,
+                       const struct zinf_estimate *like, const struct agreed *agreed,
                        struct estimated_step *steps, uint32_t n)
 {
     const uint32_t each = options->ranks / n;
@@ -355,7 +361,7 @@ static int plan_others(struct zinf_estimate *out, const struct zinf_estimate_opt
         if (options->plan)
             fprintf(options->plan, "plan: the lines below are those of rank %u of the pipeline\n",
                     r);
-        code = estimate_one(&rank, &of_rank, schedule, &e);
+        code = estimate_one(&rank, &of_rank, agreed, &e);
         if (!code) {
             estimated_take_step(&e, &steps[r]);
             add_planned(&out->planned, r * each, each, options->seats == options->ranks,
@@ -386,9 +392,9 @@ static void end_ranks(struct piped *p)
 
 /* Rank 0 chooses for all. */
 static int plan_ranks(struct zinf_estimate *out, const struct zinf_estimate_options *options,
-                      enum schedule schedule, struct piped *p)
+                      const struct agreed *agreed, struct piped *p)
 {
-    int code = estimate_one(out, options, schedule, &p->first);
+    int code = estimate_one(out, options, agreed, &p->first);
     if (code)
         return code;
     const struct zinf_estimate own = *out;
@@ -397,24 +403,44 @@ static int plan_ranks(struct zinf_estimate *out, const struct zinf_estimate_opti
         note_rank(&options->pipe[0], &p->first, out);
     add_planned(&out->planned, 0, options->ranks > 1 ? options->ranks / p->n : 1,
                 options->ranks < 2 || options->seats == options->ranks, out->bytes);
-    return plan_others(out, options, &own, schedule, p->steps, p->n);
+    return plan_others(out, options, &own, agreed, p->steps, p->n);
 }
 
-/* As ranks of a training agree (step/agree.h): where one has no room for what rank 0 has found, all
- * take the usual choice; and all take the lowest schedule of any. */
+/* Steps of a pipeline outlive the process if those of all ranks do. One that has room for state in
+ * RAM gives that up for all, and others then have one generation less on their drives. */
+static int agree_lasting(const struct zinf_estimate_options *options, uint32_t n, bool *durable)
+{
+    int code = 0;
+    *durable = true;
+    for (uint32_t r = 0; n > 1 && !code && *durable && r < n; r++) {
+        struct zinf_estimate_options of_rank = *options;
+        struct estimated e;
+        of_rank.trainer.pipe_rank = r;
+        code = estimated_begin(&e, &of_rank);
+        *durable = e.setup.durable;
+        estimated_close(&e);
+    }
+    return code;
+}
+
+/* Where one has no room for what rank 0 has found, all take the usual choice; and all take the
+ * lowest schedule of any. */
 static int agree_ranks(struct zinf_estimate *out, const struct zinf_estimate_options *options,
                        struct piped *p)
 {
     struct zinf_estimate_options again = *options;
     struct zinf_estimate like = {0};
+    struct agreed agreed = {.schedule = SCHEDULE_AUTO};
     enum schedule least = SCHEDULES, most = SCHEDULE_AUTO;
-    int code = plan_ranks(out, options, SCHEDULE_AUTO, p);
+    int code = agree_lasting(options, p->n, &agreed.durable);
+    if (!code)
+        code = plan_ranks(out, options, &agreed, p);
     if (code == -ENOMEM && p->n > 1 && p->steps[0].n && !options->like) {
         const struct variant usual = plan_usual(&p->first.setup);
         memcpy(like.found, &usual, sizeof usual);
         again.like = &like;
         end_ranks(p);
-        code = plan_ranks(out, &again, SCHEDULE_AUTO, p);
+        code = plan_ranks(out, &again, &agreed, p);
     }
     for (uint32_t r = 0; r < p->n; r++) {
         least = p->steps[r].schedule < least ? p->steps[r].schedule : least;
@@ -427,7 +453,8 @@ static int agree_ranks(struct zinf_estimate *out, const struct zinf_estimate_opt
     again.like = &like;
     again.plan = NULL; /* is printed */
     end_ranks(p);
-    return plan_ranks(out, &again, least, p);
+    agreed.schedule = least;
+    return plan_ranks(out, &again, &agreed, p);
 }
 
 int zinf_estimate(struct zinf_estimate *out, const struct zinf_estimate_options *options)

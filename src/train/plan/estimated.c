@@ -48,7 +48,7 @@ static int make_plan(struct plan *plan, const struct setup *setup, struct varian
     return plan_schedules(plan, INFINITY);
 }
 
-int estimated_open(struct estimated *e, const struct zinf_estimate_options *options)
+int estimated_begin(struct estimated *e, const struct zinf_estimate_options *options)
 {
     struct zinf_trainer_options planned = options->trainer;
     *e = (struct estimated){.net = NULL};
@@ -65,6 +65,13 @@ int estimated_open(struct estimated *e, const struct zinf_estimate_options *opti
     code = setup_init(&e->setup, &planned, true);
     if (!code)
         plan_settle_durability(&e->setup);
+    return code;
+}
+
+int estimated_open(struct estimated *e, const struct zinf_estimate_options *options, bool durable)
+{
+    const int code = estimated_begin(e, options);
+    e->setup.durable &= durable;
     return code ? code : make_plan(&e->plan, &e->setup, &e->variant, options);
 }
 

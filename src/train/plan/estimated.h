@@ -16,9 +16,12 @@ struct estimated {
     struct plan plan;
 };
 /* Makes setup, plan and programs without allocating memory. options must outlive e. Call
- * estimated_close after a failure, too. estimated_lower: if the schedule is another than this one,
- * which is lower, makes the programs of this one, as ranks do that agree on it. */
-int estimated_open(struct estimated *e, const struct zinf_estimate_options *options);
+ * estimated_close after a failure, too. estimated_begin: the setup alone, which says whether this
+ * rank's steps outlive the process. durable: false if those of another rank do not.
+ * estimated_lower: if the schedule is another than this one, which is lower, makes the programs of
+ * this one, as ranks do that agree on it. */
+int estimated_begin(struct estimated *e, const struct zinf_estimate_options *options);
+int estimated_open(struct estimated *e, const struct zinf_estimate_options *options, bool durable);
 int estimated_lower(struct estimated *e, enum schedule schedule);
 void estimated_close(struct estimated *e);
 /* What a prediction needs to know about a rank: the programs of its step, which run one after the
