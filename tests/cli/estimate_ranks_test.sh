@@ -155,6 +155,32 @@ check "two with too little" in_ram 1 200MiB
 check "are told what lacks" complains "no cut of 10 layers into 2 ranges seems to fit" \
     "of RAM (zinf.host_memory)" "use more ranks"
 
+# ---- ranks that compute with the CPU of this machine ----
+
+# Each has its part of the threads that the bench had, and of the memory's bandwidth: with as many
+# tokens a rank, two take twice as long.
+mkdir -p cache/zinf
+for isa in scalar avx2 avx512 avx512_bf16 amx_bf16; do
+    echo "\"host/$isa/bf16\": {\"flops\": 1e11}, \"host/$isa/fp32\": {\"flops\": 5e10},"
+done >isas
+cat >cache/zinf/bench.json <<END
+{"gemm": {$(cat isas) "none": {}}, "memory": {"host": {"bytes": 1e10}},
+ "attention": {$(sed 's/"flops": \([^}]*\)/"forward": \1, "backward": \1/g' isas) "none": {}},
+ "optim": {"AdamW/split": {"bytes": 1e10}}}
+END
+on_cpu() { # options...
+    run 0 "$zinf" estimate --model model/config.json --config config.json --seq-len 512 --micro-batch 4 \
+        --device host --json "$@"
+}
+check "one rank by the CPU" on_cpu
+alone=$(number lane_seconds device) updates=$(number lane_seconds host)
+check "two of them" on_cpu --seats 2
+awk -v a="$(number lane_seconds device)" -v b="$alone" -v host="$(number lane_seconds host)" \
+    -v updates="$updates" 'BEGIN { print "# " a " " b ", updates " host " " updates
+        exit !(b > 0 && a > 1.8 * b && host > 0.9 * updates) }'
+verdict $? "take twice as long for the same tokens each, and as long for half of the updates each"
+rm -r cache
+
 # ---- ranks that share tensors ----
 
 for n in 2 4; do

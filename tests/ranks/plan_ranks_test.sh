@@ -57,6 +57,29 @@ check "so does the estimate" estimate --seats 2 --pipeline-parallel 2
 check "in words" says "needs most"
 agree "pipeline and tensors" --seats 4 --pipeline-parallel 2 --tensor-parallel 2
 
+# Both deal the same layers to a rank, also where updates take most of the time: ranks of one host
+# share its memory and its CPUs in a training as they do in an estimate.
+"$zinf" init --arch t5 --size small --layers 3 --hidden 64 --heads 4 --tokenizer bytes --context 128 \
+    --config-only --output t5 >/dev/null || exit 99
+awk '{ printf "{\"source\": \"%s\", \"target\": \"%s\"}\n", substr($0, 1, 20), substr($0, 1, 9) }' text.txt \
+    >pairs.jsonl
+config muon.json none
+sed -i 's/"AdamW"/"Muon"/; s/"offload_optimizer": {"device": "none"/"offload_optimizer": {"device": "nvme"/' muon.json
+seq2seq() { # command, options...
+    command=$1
+    shift
+    run 0 "$zinf" "$command" --model t5 --config muon.json --seq-len 64 --source-len 64 --device host \
+        --device-memory 12MiB --host-memory 120MiB --seats 2 --pipeline-parallel 2 --micro-batch 1 \
+        --accumulate 2 "$@"
+}
+check "an encoder-decoder with Muon: estimate" seq2seq estimate --json
+estimated=$(all)
+check "train" seq2seq train --init --data pairs.jsonl --pad-to max --seed 3 --steps 1 --progress none \
+    --output t5.out
+echo "# estimated $estimated, planned $(all)"
+[ -n "$(of bytes device)" ] && [ "$estimated" = "$(all)" ]
+verdict $? "device and drive are the same"
+
 # ---- a schedule by name ----
 
 config config.json nvme ', "schedule": "update-in-backward"'

@@ -210,20 +210,41 @@ static double mixed_of(const struct zinf_speeds *s)
     return BESIDE * (s->drive_read_bytes + s->drive_write_bytes);
 }
 
-/* Ranks of one host that are only thought of share what it has: its CPUs and their memory, which
- * all that goes to devices passes as well unless somebody knows better, and its drives. */
+/* Ranks on this one's host, itself included: they share its memory, CPUs and drives. */
+static double sharers_of(const struct plan *p)
+{
+    return p->setup->mesh.all ? setup_local_ranks(p->setup) : 1;
+}
+
+/* The part of what all threads that were measured compute which this rank's threads do: those of
+ * several ranks are no more than there are CPUs. */
+static double threads_part(const struct plan *p)
+{
+    const struct setup *s = p->setup;
+    const double sharers = sharers_of(p);
+    const double cpus = s->options.described ? s->options.described->n_threads : zinf_cpu_count();
+    if (sharers < 2 || !(cpus > 0))
+        return 1;
+    return fmin(threads_of(p), cpus / sharers) /
+           (s->config->threads > 0 ? (double)s->config->threads : cpus);
+}
+
+/* What all ranks of a host have of each at once, unless somebody knows better: all that goes to
+ * devices passes its memory as well. */
 static void share(const struct plan *p, struct zinf_speeds *used)
 {
-    double n = setup_local_ranks(p->setup);
-    if (!p->setup->mesh.all || !zinf_net_is_described(p->setup->mesh.all) || n < 2)
+    const double n = sharers_of(p);
+    if (n < 2)
         return;
     used->root_bytes = known_or(used->root_bytes, used->optimizer_bytes);
     used->optimizer_bytes /= n;
     used->pack_bytes /= n;
-    used->host_flops /= n;
     used->drive_read_bytes /= n;
     used->drive_write_bytes /= n;
+    used->drive_mixed_bytes /= n;
     used->link_bytes = fmin(used->link_bytes, used->root_bytes / n);
+    if (p->setup->device->host_addressable)
+        used->device_bytes /= n;
 }
 
 /* Seconds of a byte that a collective of some kind takes, as it is counted: of what a rank has of
@@ -274,14 +295,15 @@ static double crossing_of(const struct plan *p, const struct zinf_speeds *used)
 
 void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zinf_speeds *used)
 {
-    bool host_device = p->setup->device->host_addressable;
-    double flops = host_device ? HOST_FLOPS_A_THREAD * threads_of(p) : CUDA_FLOPS;
+    const bool host_device = p->setup->device->host_addressable;
+    const double flops = host_device ? HOST_FLOPS_A_THREAD * threads_of(p) : CUDA_FLOPS;
+    const double cpu = threads_part(p), device = host_device ? cpu : 1;
     *used = (struct zinf_speeds){
-        .device_flops = known_or(s->device_flops, flops),
+        .device_flops = known_or(device * s->device_flops, flops),
         .device_bytes = known_or(s->device_bytes, host_device ? MEMORY_BYTES : CUDA_BYTES),
         .link_bytes = known_or(s->link_bytes, host_device ? MEMORY_BYTES : LINK_BYTES),
         .optimizer_bytes = known_or(s->optimizer_bytes, MEMORY_BYTES),
-        .host_flops = known_or(s->host_flops, HOST_FLOPS_A_THREAD * threads_of(p)),
+        .host_flops = known_or(cpu * s->host_flops, HOST_FLOPS_A_THREAD * threads_of(p)),
         .drive_read_bytes = known_or(s->drive_read_bytes, DRIVE_BYTES),
         .drive_write_bytes = known_or(s->drive_write_bytes, DRIVE_BYTES),
         .drive_least = s->drive_least,
@@ -293,9 +315,9 @@ void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zi
     used->pack_bytes = known_or(
         s->pack_bytes, fmin(PACK_BYTES * threads_of(p), used->optimizer_bytes / PACK_WORK));
     used->attention_flops =
-        known_or(s->attention_flops, used->device_flops * (host_device ? 1 : ATTENTION));
+        known_or(device * s->attention_flops, used->device_flops * (host_device ? 1 : ATTENTION));
     used->attention_backward_flops =
-        known_or(s->attention_backward_flops,
+        known_or(device * s->attention_backward_flops,
                  used->device_flops * (host_device ? CPU_ATTENTION_BACKWARD : ATTENTION_BACKWARD));
     used->drive_mixed_bytes = known_or(s->drive_mixed_bytes, mixed_of(used));
     share(p, used);

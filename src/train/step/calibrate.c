@@ -64,14 +64,14 @@ static void fill_whole(const struct walk *w, struct zinf_rates *rates, const dou
                     rates->seconds[stage_kind(sort, passes[k])];
 }
 
-/* How much of the CPUs an operation uses that runs alone: one that makes a part of its work with
- * one thread, or waits for memory, leaves the rest to others beside it. Seats of one process have
- * one clock. */
+/* How much of its threads an operation uses that runs alone: one that makes a part of its work with
+ * one thread, or waits for memory, leaves the rest to others beside it. Ranks that are processes
+ * have a clock each; seats of one process have one clock, which does not tell them apart. */
 static void find_cpu(struct zinf_trainer *t)
 {
     const double threads = t->setup.device->n_threads > 0 ? t->setup.device->n_threads : 1;
     double *cpu = t->plan.rates.cpu;
-    for (int kind = 0; kind < ZINF_RATE_KINDS && !t->setup.mesh.all; kind++) {
+    for (int kind = 0; kind < ZINF_RATE_KINDS && setup_seats(&t->setup) == 1; kind++) {
         const double all = threads * t->measured_seconds[kind];
         if (t->measured_seconds[kind] > LEAST_SECONDS)
             cpu[kind] = fmin(t->measured_cpu[kind] / all, 1);
@@ -85,13 +85,12 @@ static void find_cpu(struct zinf_trainer *t)
 static void take_known_drive(struct zinf_trainer *t)
 {
     const struct zinf_speeds *s = t->setup.options.speeds;
-    const double sharers = t->setup.mesh.all ? setup_local_ranks(&t->setup) : 1;
     struct zinf_rates *r = &t->plan.rates, known;
     if (!s || !(s->drive_read_bytes > 0) || !(s->drive_write_bytes > 0))
         return;
     plan_rates_of(&t->plan, s, &known);
     for (int kind = OP_READ; kind <= OP_WRITE; kind++)
-        r->seconds[kind] = fmin(r->seconds[kind], sharers * known.seconds[kind]);
+        r->seconds[kind] = fmin(r->seconds[kind], known.seconds[kind]);
     if (s->drive_mixed_bytes > 0) {
         r->read_beside_write = known.read_beside_write;
         r->write_beside_read = known.write_beside_read;
