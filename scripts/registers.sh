@@ -1,7 +1,7 @@
 #!/bin/sh
 # What the CUDA kernels take of each generation of GPUs, as a table in Markdown: the most registers
 # a thread of any of a kernel's instances has, with the bytes that it spills, if any, behind a plus.
-# Read from what ptxas said when the module was built.
+# Read from what ptxas said when the module was built, of files that are still there.
 #
 # usage: scripts/registers.sh BUILD
 set -eu
@@ -10,7 +10,11 @@ set -eu
     echo "usage: $0 BUILD" >&2
     exit 2
 }
-cat "$1"/kernels/cuda/*.lo.log | awk '
+source=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+for log in "$1"/kernels/cuda/*.lo.log; do
+    name=${log##*/}
+    [ ! -f "$source/kernels/cuda/${name%.lo.log}.cu" ] || cat "$log"
+done | awk '
 /Compiling entry function/ {
     arch = $0
     sub(/^.* for .sm_/, "", arch)

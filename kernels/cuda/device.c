@@ -165,6 +165,20 @@ static cudaError_t load_kernels(void)
     return error;
 }
 
+/* The module has code for the GPUs that it was built for, and for later ones text that the driver
+ * compiles, if it knows the toolkit that has written it. */
+static int loading_failed(cudaError_t error, const struct cudaDeviceProp *gpu)
+{
+    const int capability = 10 * gpu->major + gpu->minor;
+    if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorUnsupportedPtxVersion)
+        return cuda_fail(error, "loading the kernels", 0);
+    cudaGetLastError();
+    return zinf_fail(-ENODEV,
+                     "%s is sm_%d, for which this build has no code that its driver takes: build "
+                     "with --with-cuda-arch=%d, or install a newer driver",
+                     gpu->name, capability, capability);
+}
+
 static int open_gpu(struct cuda_device *cuda, int index, bool wants_tf32)
 {
     struct cudaDeviceProp properties;
@@ -178,7 +192,9 @@ static int open_gpu(struct cuda_device *cuda, int index, bool wants_tf32)
         return zinf_fail(-ENODEV, "GPU %d of %d: give an index from 0 on", index, count);
     CUDA_RETURN(cudaSetDevice(index), "opening the GPU", 0);
     CUDA_RETURN(cudaGetDeviceProperties(&properties, index), "reading the GPU's properties", 0);
-    CUDA_RETURN(load_kernels(), "loading the kernels", 0);
+    error = load_kernels();
+    if (error != cudaSuccess)
+        return loading_failed(error, &properties);
     CUDA_RETURN(cudaMemGetInfo(&bytes_free, &total), "reading the GPU's free memory", 0);
     cublasStatus_t status = cublasLtCreate(&cuda->blas);
     if (status != CUBLAS_STATUS_SUCCESS)

@@ -148,7 +148,8 @@ int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
 
 /* ---- attention ---- */
 
-enum { MAX_HEAD_DIM = 512 };
+/* MAX_ACROSS: blocks that a grid has along its second and third dimension. */
+enum { MAX_HEAD_DIM = 512, MAX_ACROSS = 65535 };
 
 static int too_long_a_head(const char *operation, int64_t head_dim)
 {
@@ -161,6 +162,11 @@ static int check_cuda_attention(const struct zinf_attention *args, const char *o
     int code = check_attention(args, operation);
     if (!code && args->head_dim > MAX_HEAD_DIM)
         code = too_long_a_head(operation, args->head_dim);
+    if (!code && (args->batch > MAX_ACROSS || args->n_heads > MAX_ACROSS))
+        code = zinf_fail(-EINVAL,
+                         "%s: %lld samples of %lld heads; the CUDA device takes up to %d of each: "
+                         "lower train_micro_batch_size_per_gpu",
+                         operation, (long long)args->batch, (long long)args->n_heads, MAX_ACROSS);
     return code;
 }
 

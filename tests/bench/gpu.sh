@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# All that a machine with a GPU can say about zinf's CUDA device: rates of products, attention and
-# copies, losses against the host device and a second run, GPT-2 XL with and without offload beside
-# PyTorch, the GPU's part of the test suite, training from a drive, layers of a 7B model in bf16 and in
-# 4 bits, times by kernel, and the tests under compute-sanitizer. A phase goes on after a failure; a
+# All that a machine with a GPU can say about zinf's CUDA device: `zinf doctor`, losses against the
+# host device and a second run, rates of products, attention and copies, GPT-2 XL with and without
+# offload, the GPU's part of the test suite, its small tests under compute-sanitizer, PyTorch beside
+# it, training from a drive, layers of a 7B model in bf16 and in 4 bits, and times by kernel. A phase goes on after a failure; a
 # command ends at its own limit or at that of all, and what is left then is left out and said: the
 # phases come in the order of what is most worth knowing, and a second call can be given the rest.
 # RESULTS has summary.txt, which also goes to standard output, results.json with every figure, and all
@@ -14,8 +14,8 @@
 #   BUILD      a build folder with the CUDA module and `make check` programs, or a bundle of it
 #              (scripts/bundle.sh)
 #   RESULTS    a folder to write to
-#   PHASE      bench losses xl torch suite drive wide times xl-long compile sanitizer (default: these);
-#              curve: xl at more batch sizes
+#   PHASE      doctor losses bench suite xl sanitizer torch drive wide times xl-long compile (default:
+#              these); curve: xl at more batch sizes
 #
 #   SECONDS_LEFT for all phases together (default: 540)
 #   WORK         where a folder of 20 GB for models, logs and a drive's files is made and removed
@@ -25,6 +25,8 @@
 #   XL_SEQ, XL_MICRO, XL_TOKENS      1024, 16 and the tokens of a step of xl and xl-long: 16384 65536
 #   XL_DEVICE_MEMORY, XL_HOST_MEMORY   20GiB, 30GiB
 #   SUITE_LIMIT, SUITE_SECONDS   seconds for a program of the suite, and for all of them: 60, 150
+#   SANITIZER_SECONDS            for all that is run under compute-sanitizer: 120
+#   DOCTOR_LIMIT                 seconds for `zinf doctor`, which is to take 10: 60
 #   INTERPRETER  a folder with what takes the place of CUDA's libraries (tests/ptx)
 set -uo pipefail
 dry=
@@ -33,7 +35,7 @@ dry=
 build=$(CDPATH='' cd -- "$1" && pwd) || exit 2
 mkdir -p -- "$2" && results=$(CDPATH='' cd -- "$2" && pwd) || exit 2
 shift 2
-phases="bench losses xl torch suite drive wide times xl-long compile sanitizer curve"
+phases="doctor losses bench suite xl sanitizer torch drive wide times xl-long compile curve"
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- ${phases% curve}
 if [ "$dry" ]; then
@@ -98,27 +100,43 @@ suite() {
     done
 }
 
+# Under one of compute-sanitizer's tools: `zinf doctor`, which runs every kernel in one process, or a
+# program of the suite.
+sanitize() { # tool, doctor or a program's name
+    local tool=$1 name=$2 log=$logs/sanitizer-$1-$2.txt most=25 status
+    if [ "$name" = doctor ]; then
+        most=60
+        set -- "${zinf[@]}" doctor
+    else
+        set -- "${ours[@]}" "$build/tests/cuda/cuda_${name}_test"
+    fi
+    limited $most compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" >"$log" 2>&1
+    status=$?
+    case $status in
+    0)
+        note "$tool, $name: clean"
+        fact "$tool $name" '"clean"'
+        ;;
+    124) note "$tool, $name: not done after its time" ;;
+    *) fail "$tool, $name: status $status (see ${log##*/})" ;;
+    esac
+}
 sanitizer() {
-    local tool test log
+    local tool name until=$((SECONDS + ${SANITIZER_SECONDS:-120}))
     if ! command -v compute-sanitizer >/dev/null; then
-        note "compute-sanitizer is not here"
+        note "compute-sanitizer is not here: it comes with the CUDA toolkit (cuda-sanitizer-*)"
         return
     fi
-    for tool in memcheck racecheck initcheck; do
-        for test in update rows elementwise quantized route attention; do
-            [ $tool != initcheck ] || [ $test != attention ] || continue
-            ! is_late "$tool, $test" || continue
-            log=$logs/sanitizer-$tool-$test.txt
-            limited 25 "${ours[@]}" compute-sanitizer --tool "$tool" --error-exitcode 9 \
-                "$build/tests/cuda/cuda_${test}_test" >"$log" 2>&1
-            case $? in
-            0)
-                note "$tool, $test: clean"
-                fact "$tool $test" '"clean"'
-                ;;
-            124) note "$tool, $test: not done after 25 s" ;;
-            *) fail "$tool, $test (see ${log##*/})" ;;
-            esac
+    for name in doctor rows recurrent attention update elementwise quantized route; do
+        for tool in memcheck racecheck initcheck synccheck; do
+            [ $tool != initcheck ] || [ $name != attention ] || continue
+            [ $name = doctor ] || [ -x "$build/tests/cuda/cuda_${name}_test" ] || continue
+            ! is_late "$tool, $name" || continue
+            if [ $SECONDS -ge $until ]; then
+                note "$tool, $name: left out, the sanitizer has had its time"
+            else
+                sanitize $tool $name
+            fi
         done
     done
 }

@@ -43,12 +43,19 @@ mkdir -p "$logs" "$work/tests" || exit 2
 export ZINF_CUDA_MODULE=$module BUILDDIR=$work SRCDIR=${SRCDIR:-$here/../..}
 export XDG_CACHE_HOME=$work/cache
 failed=
+failures=    # a line for each
+n_failures=0 # of the phase
 current= # the command that runs
 clocks=  # the process that writes them down
 
 say() { printf '\n== %s (%s, %d s)\n' "$*" "$(date -u +%T)" $SECONDS | tee -a "$summary"; }
 note() { printf '%s\n' "$*" | tee -a "$summary"; }
-fail() { note "FAILED: $*"; fact "failed: $*" '"yes"'; failed=1; }
+fail() {
+    note "FAILED: $*"
+    fact "failed: $*" '"yes"'
+    failed=1 n_failures=$((n_failures + 1))
+    failures+=$'\n'"  $*"
+}
 # A line of results.json: its key, and its value as JSON.
 fact() {
     printf '%s\n' "$1" >>"$work/keys"
@@ -136,8 +143,6 @@ begin() {
         fact failed '"there is no GPU to check"'
         exit 1
     fi
-    limited 60 "${zinf[@]}" doctor >"$logs/doctor.txt" 2>&1
-    cat "$logs/doctor.txt" >>"$summary"
     # Rates mean little without the clocks and the power at which they were reached.
     if command -v nvidia-smi >/dev/null; then
         nvidia-smi dmon -s pucm -d 1 >"$logs/clocks.txt" 2>&1 &
@@ -145,20 +150,42 @@ begin() {
     fi
     pack
 }
-# Each phase is a function; one that begins late is left out.
+# Each phase is a function; one that begins late is left out. What became of each, and all that
+# failed, is said again at the end, where a reader looks first.
 run_phases() {
-    local phase
+    local phase since states=()
     for phase; do
         case " $phases " in
         *" $phase "*)
             say "$phase"
-            is_late "$phase" || "${phase//-/_}"
+            n_failures=0 since=$SECONDS
+            if is_late "$phase"; then
+                states+=("$(printf '%-10s left out' "$phase")")
+            else
+                "${phase//-/_}"
+                states+=("$(printf '%-10s %s, %d s' "$phase" \
+                    "$([ $n_failures = 0 ] && echo ok || echo "$n_failures FAILED")" \
+                    $((SECONDS - since)))")
+            fi
             pack
             ;;
         *) fail "unknown phase $phase: $phases" ;;
         esac
     done
-    say "done"
+    say "summary"
+    [ ${#states[@]} = 0 ] || note "$(printf '%s\n' "${states[@]}")"
+    [ -z "$failures" ] || note "what failed:$failures"
+    note "$SECONDS s of $seconds_left; all of it is in $results"
+}
+
+# All kernels against the host, a tiny training, copies: the least that must be right.
+doctor() {
+    local since=$SECONDS status
+    limited "${DOCTOR_LIMIT:-60}" "${zinf[@]}" doctor >"$logs/doctor.txt" 2>&1
+    status=$?
+    tee -a "$summary" <"$logs/doctor.txt"
+    fact doctor "{\"status\": $status, \"seconds\": $((SECONDS - since))}"
+    [ $status = 0 ] || fail "doctor: status $status (see doctor.txt)"
 }
 
 bench_one() { # arguments of zinf bench

@@ -5,7 +5,7 @@
 # communicator; and the rates of GPT-2 XL on one, two and all GPUs. Results are kept as by gpu.sh.
 #
 # usage: gpus.sh [--dry-run] BUILD RESULTS [PHASE...]     BUILD, RESULTS, --dry-run: as of gpu.sh
-#   PHASE      peers bits ends scale (default: these)
+#   PHASE      doctor peers bits ends scale (default: these)
 #
 #   GPUS         how many (default: all that nvidia-smi lists)
 #   SECONDS_LEFT, WORK, XL, XL_SEQ, XL_MICRO, INTERPRETER   as of gpu.sh
@@ -18,7 +18,7 @@ dry=
 build=$(CDPATH='' cd -- "$1" && pwd) || exit 2
 mkdir -p -- "$2" && results=$(CDPATH='' cd -- "$2" && pwd) || exit 2
 shift 2
-phases="peers bits ends scale"
+phases="doctor peers bits ends scale"
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $phases
 tiny="--layers 2 --hidden 32 --heads 2 --vocab 257 --context 32"

@@ -31,6 +31,15 @@ wrong_kernels() {
             "losses     FAILED    preference, kind 0" "norms      FAILED    layer norm, fp32, 7 rows" \
             "report it with" "experts    ok" "attention  ok"
 }
+# A kernel that ends all work on the GPU: it alone is named, and what comes behind it is left out.
+ended_by_a_kernel() {
+    doctor 1 ZINF_STANDIN_TRAPS=xielu_kernel &&
+        says "cached     ok" "numbers    FAILED    xielu, fp32, 5 x 37" "cudaErrorIllegalAddress" \
+            "the rest   left out" "does nothing more in this process" \
+            "compute-sanitizer zinf doctor" "step       ok" &&
+        [ "$(grep -c '^[a-z]* *FAILED' "$work/said.out")" = 1 ] &&
+        ! grep -q '^kernels' "$work/said.out"
+}
 no_bf16() {
     doctor 0 ZINF_STANDIN_CAPABILITY=75 && says "GPU        warning" "fp16" "sm_75" \
         "others are for later GPUs"
@@ -84,6 +93,7 @@ if [ -f "$module" ]; then
     check "a good machine" all_good
     check "a GPU that has units for all: every kernel" every_kernel
     check "kernels that do nothing are found, and named" wrong_kernels
+    check "a kernel that ends all work on the GPU" ended_by_a_kernel
     check "sm_75: products of bf16 are left out" no_bf16
     check "a driver that is too old" old_driver
     check "no page-locked memory" no_pinning

@@ -310,6 +310,9 @@ static void refusals(struct twin *t)
     a.softcap = -1.0f;
     CHECK(t->cuda->ops->attention_forward(t->q, &a) == -EINVAL && strstr(zinf_error(), "softcap"));
     a.softcap = 0.0f;
+    a.batch = 65536;
+    CHECK(t->cuda->ops->attention_forward(t->q, &a) == -EINVAL && strstr(zinf_error(), "micro"));
+    a.batch = 1;
     t->cuda->ops->queue_set_workspace(t->q, t->cuda->memory, 47);
     CHECK(t->cuda->ops->attention_backward(t->q, &a) == -EINVAL);
     struct zinf_attention_cached c = {

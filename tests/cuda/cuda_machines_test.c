@@ -46,6 +46,15 @@ static void test_old_driver(void)
            zinf_error());
 }
 
+static void test_no_code_for_it(void)
+{
+    struct standin_options machine = {.capability = 70};
+    CHECK(!open_on(&machine, 0));
+    CHECKF(strstr(zinf_error(), "sm_70") && strstr(zinf_error(), "--with-cuda-arch=70"), "%s",
+           zinf_error());
+    CHECK(!standin_faults() && !standin_live());
+}
+
 static void test_no_pinning(void)
 {
     struct standin_options machine = {.no_pinning = true};
@@ -301,6 +310,7 @@ int main(void)
 {
     TAP_RUN(test_memory_sizes);
     TAP_RUN(test_old_driver);
+    TAP_RUN(test_no_code_for_it);
     TAP_RUN(test_no_pinning);
     TAP_RUN(test_pinning_in_pieces);
     TAP_RUN(test_pinning_in_part);

@@ -111,6 +111,8 @@ static void losses(struct twin *t)
     for (int d = 1; d < 3; d++) {
         loss_case(t, 1, 3, 3, 0.0f, 0.0f, all_dtypes[d]);
         loss_case(t, 7, 601, 601, 3.0f, 0.0f, all_dtypes[d]);
+        loss_case(t, 7, 601, 200, 3.0f, d == 1 ? 0.0f : 30.0f, all_dtypes[d]); /* side by side */
+        loss_case(t, 6, 4096, 2048, 5.0f, 0.0f, all_dtypes[d]);
         loss_case(t, 6, 257, 257, 5.0f, d == 1 ? 0.0f : 30.0f, all_dtypes[d]);
         for (int64_t n = 63; n < 72; n += n == 64 ? 7 : 1) /* by a quarter of a warp, or not */
             loss_case(t, 11, n, n, 5.0f, d == 1 ? 0.0f : 30.0f, all_dtypes[d]);

@@ -30,10 +30,30 @@ nothing_there() {
 good_and_bad() {
     make_program good 'echo "ok 1 - a"; echo "ok 2 - b # SKIP c"; echo 1..2'
     make_program bad 'echo "not ok 1 - \"d\""; echo 1..1; exit 1'
-    run 1 env ZINF_CUDA_MODULE="$module" "$gpu" "$build" "$work/r2" suite && results "$work/r2" &&
+    run 1 env ZINF_CUDA_MODULE="$module" "$gpu" "$build" "$work/r2" doctor suite &&
+        results "$work/r2" &&
         holds "$work/r2/results.json" '"suite cuda_good_test": {"ok": 2, "not_ok": 0, "skipped": 1}' \
             '"suite cuda_bad_test": {"ok": 0, "not_ok": 1, "skipped": 0}' '"seconds": ' &&
-        holds "$work/r2/summary.txt" "FAILED: cuda_bad_test" "kernels    ok"
+        holds "$work/r2/summary.txt" "FAILED: cuda_bad_test" "kernels    ok" "doctor     ok, " \
+            "suite      1 FAILED, " "what failed:"
+}
+# A kernel that writes nothing: the doctor says so, and what asked for it is told.
+bad_kernel() {
+    run 1 env ZINF_CUDA_MODULE="$module" ZINF_STANDIN_SKIPS=xielu "$gpu" "$build" "$work/r8" doctor &&
+        results "$work/r8" && holds "$work/r8/results.json" '"doctor": {"status": 1, ' &&
+        holds "$work/r8/summary.txt" "xielu, fp32" "doctor     1 FAILED, " "  doctor: status 1"
+}
+# What compute-sanitizer is asked for, and what becomes of its answer; here it is a script.
+sanitized() {
+    mkdir -p "$work/bin" && printf '%s\n' '#!/bin/sh' 'echo "$@"' \
+        'case "$*" in *racecheck*) exit 9 ;; esac' >"$work/bin/compute-sanitizer" &&
+        chmod +x "$work/bin/compute-sanitizer" &&
+        run 1 env PATH="$work/bin:$PATH" ZINF_CUDA_MODULE="$module" "$gpu" "$build" "$work/r9" sanitizer &&
+        says "memcheck, doctor: clean" "FAILED: racecheck, doctor: status 9" "synccheck, doctor: clean" &&
+        tar -xOzf "$work/r9/logs.tar.gz" logs/sanitizer-memcheck-doctor.txt >"$work/asked.txt" &&
+        holds "$work/asked.txt" "--tool memcheck --error-exitcode 9" "zinf doctor" &&
+        run 0 env PATH="$work/bin:$PATH" ZINF_CUDA_MODULE="$module" SANITIZER_SECONDS=0 "$gpu" \
+            "$build" "$work/r9" sanitizer && says "memcheck, doctor: left out"
 }
 # One that hangs is ended, and those behind it are left out once the suite has had its time.
 one_that_hangs() {
@@ -97,6 +117,8 @@ killed_at_any_second() {
 check "no GPU: the reason is kept" nothing_there
 if [ -f "$module" ]; then
     check "what is good and what is not" good_and_bad
+    check "a kernel that does nothing" bad_kernel
+    check "compute-sanitizer's answers" sanitized
     check "a program that hangs" one_that_hangs
     check "ended from outside" ended_from_outside
     rm -f "$build"/tests/cuda/cuda_*_test

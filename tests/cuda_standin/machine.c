@@ -90,6 +90,8 @@ static struct loaded *loaded_place(const void *kernel)
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
 {
     STANDIN_CALL;
+    if (options.capability < STANDIN_OLDEST)
+        return standin_set_error(cudaErrorNoKernelImageForDevice);
     struct loaded *place = loaded_place(kernel);
     (void)attributes; /* nobody reads them, and with CUDA's header they are larger */
     place->kernel = kernel;
@@ -115,10 +117,10 @@ cudaError_t standin_check_loaded(const void *kernel, const char *name)
                                name);
 }
 
-bool standin_skips(const char *kernel)
+static bool is_among(const char *words, const char *kernel)
 {
     char word[64];
-    for (const char *at = options.skips; at && *at; at += strspn(at, ",")) {
+    for (const char *at = words; at && *at; at += strspn(at, ",")) {
         const size_t n = strcspn(at, ",");
         snprintf(word, sizeof word, "%.*s", (int)n, at);
         if (strstr(kernel, word))
@@ -126,6 +128,19 @@ bool standin_skips(const char *kernel)
         at += n;
     }
     return false;
+}
+
+bool standin_skips(const char *kernel)
+{
+    return is_among(options.skips, kernel);
+}
+
+bool standin_traps(const char *kernel)
+{
+    STANDIN_CALL;
+    const bool traps = is_among(options.traps, kernel);
+    broken = broken || traps;
+    return traps;
 }
 
 /* ---- counters and errors ---- */
@@ -277,6 +292,8 @@ static const struct {
     {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
      "CUDA driver version is insufficient for CUDA runtime version"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
      "an illegal memory access was encountered"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},

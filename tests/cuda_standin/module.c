@@ -68,6 +68,7 @@ __attribute__((constructor)) static void start(void)
         .processes = number("ZINF_STANDIN_PROCESSES", 0),
         .dawdle_us = (unsigned)number("ZINF_STANDIN_DAWDLE_US", 0),
         .skips = getenv("ZINF_STANDIN_SKIPS"),
+        .traps = getenv("ZINF_STANDIN_TRAPS"),
     };
     standin_start(&options);
     make_trouble();

@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-enum { STANDIN_MOST_GPUS = 8 };
+enum { STANDIN_MOST_GPUS = 8, STANDIN_OLDEST = 75 }; /* capability that kernels have code for */
 
 struct standin_options {
     uint64_t seed;
@@ -40,11 +40,12 @@ struct standin_options {
     uint64_t blas_version;    /* 0: 130000 */
     unsigned dawdle_us;       /* before a wait for an event, and where there are several processes
                                * before a step of a collective, at most */
-    bool at_once;         /* under the thread sanitizer: nothing runs late, and what no event orders
-                           * is reported as a race (order.h) */
-    int nccl_version;     /* 0: 22800 */
-    bool processes;       /* ranks of a communicator may be in several: GPUs' memory is shared */
-    const char *skips;    /* "a,b": kernels whose names have one of the words do nothing; or NULL */
+    bool at_once;      /* under the thread sanitizer: nothing runs late, and what no event orders
+                        * is reported as a race (order.h) */
+    int nccl_version;  /* 0: 22800 */
+    bool processes;    /* ranks of a communicator may be in several: GPUs' memory is shared */
+    const char *skips; /* "a,b": kernels whose names have one of the words do nothing; or NULL */
+    const char *traps; /* likewise: kernels that end all work on the GPU, as at a wrong address */
     unsigned patience_ms; /* for other threads, where a wait needs their part of a collective; 0:
                            * 10000 */
 };
@@ -140,6 +141,8 @@ void standin_run_all(void);
  * for what runs there: a fault here. */
 cudaError_t standin_check_loaded(const void *kernel, const char *name);
 bool standin_skips(const char *kernel);
+/* Whether the kernel is one that ends all work, which the next wait then says. */
+bool standin_traps(const char *kernel);
 uint32_t standin_random(uint32_t below);
 void standin_count_live(int change);
 void standin_count_question(void);

@@ -63,10 +63,19 @@ void twin_case(struct twin *t, const char *operation, const char *shape, ...)
     t->downloaded = 0;
 }
 
+/* After a failure: whether the GPU goes on. */
+static void look_for_end(struct twin *t)
+{
+    if (t->q && !t->ended)
+        t->ended = t->cuda->ops->queue_synchronize(t->q) != 0;
+}
+
 void twin_fail(struct twin *t, const char *format, ...)
 {
     char text[512];
     va_list args;
+    if (t->ended)
+        return;
     int n = snprintf(text, sizeof text, "%s: ", t->what);
     va_start(args, format);
     if (n > 0 && (size_t)n < sizeof text)
@@ -79,6 +88,8 @@ void twin_refused(struct twin *t, int side)
 {
     t->refused = true;
     twin_fail(t, "%s: %s", side == SIDE_CUDA ? "cuda" : "host", zinf_error());
+    if (side == SIDE_CUDA)
+        look_for_end(t);
 }
 
 /* ---- transfers ---- */
@@ -86,6 +97,8 @@ void twin_refused(struct twin *t, int side)
 void twin_transfer(struct twin *t, void *device, void *host, uint64_t bytes, bool to_device)
 {
     const struct zinf_device_ops *ops = t->cuda->ops;
+    if (t->ended)
+        return;
     bool staged = bytes <= t->staging_bytes && t->n_transfers++ % 2;
     void *from_or_to = staged ? t->staging : host;
     if (staged && to_device)
@@ -93,8 +106,10 @@ void twin_transfer(struct twin *t, void *device, void *host, uint64_t bytes, boo
     int code = to_device ? ops->copy_to_device(t->q, device, from_or_to, bytes)
                          : ops->copy_to_host(t->q, from_or_to, device, bytes);
     code = code ? code : ops->queue_synchronize(t->q);
-    if (code)
+    if (code) {
         twin_fail(t, "%s", zinf_error());
+        look_for_end(t);
+    }
     if (staged && !to_device)
         memcpy(host, t->staging, bytes);
 }
@@ -195,6 +210,8 @@ void pair_check(struct twin *t, const char *name, const struct pair *p, double a
     if (t->refused)
         return;
     struct tensor got = pair_download(t, p);
+    if (t->ended)
+        return;
     size_t worst = 0, bad = 0;
     double most = 0.0;
     for (size_t i = 0; i < got.n; i++) {

@@ -30,6 +30,9 @@ struct twin {
     char what[160]; /* operation, type and shape of the case */
     double worst;   /* the largest share of its bound that an element took; for the user to reset */
     bool refused;   /* an operation of the case failed, and nothing is compared */
+    /* A kernel has ended all work on the GPU, which CUDA says of everything from then on: only the
+     * first failure is reported, and cases compare nothing. */
+    bool ended;
     int n_cases;
     void (*fail)(struct twin *t, const char *text);
     void *context; /* of fail */
