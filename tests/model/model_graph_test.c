@@ -147,6 +147,31 @@ static void test_rotary_frequencies(void)
                       8, bands, 9, 1);
 }
 
+static void check_context(const char *text, int64_t context)
+{
+    struct zinf_model *model = model_from(text);
+    CHECKF(model && zinf_model_facts(model)->context == context, "%lld, not %lld: %s",
+           model ? (long long)zinf_model_facts(model)->context : 0, (long long)context, text);
+    zinf_model_close(model);
+}
+
+/* A factor stretches what max_position_embeddings says, unless, as in Llama 3.2, it has the longer
+ * length already. */
+static void test_contexts_of_scaled_frequencies(void)
+{
+    check_context("{" SMALL "\"max_position_embeddings\": 4096, \"rope_scaling\": "
+                  "{\"type\": \"linear\", \"factor\": 2}}",
+                  8192);
+    check_context("{" SMALL "\"max_position_embeddings\": 32768, \"rope_scaling\": "
+                  "{\"type\": \"yarn\", \"factor\": 4, "
+                  "\"original_max_position_embeddings\": 32768}}",
+                  131072);
+    check_context("{" SMALL "\"max_position_embeddings\": 131072, \"rope_scaling\": "
+                  "{\"rope_type\": \"llama3\", \"factor\": 32, \"low_freq_factor\": 1, "
+                  "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 8192}}",
+                  131072);
+}
+
 /* Up to pair 23 YaRN leaves frequencies alone; from 40 on it divides them by the factor. */
 static void test_yarn_and_dynamic_frequencies(void)
 {
@@ -252,6 +277,7 @@ int main(void)
     TAP_RUN(test_tiles_cover_the_vocabulary);
     TAP_RUN(test_initialisation_is_cut_free);
     TAP_RUN(test_rotary_frequencies);
+    TAP_RUN(test_contexts_of_scaled_frequencies);
     TAP_RUN(test_yarn_and_dynamic_frequencies);
     TAP_RUN(test_wrong_graphs);
     TAP_RUN(test_long_lists);
