@@ -12,8 +12,6 @@
 
 #include "cpu_optim/optim.h"
 
-#include <sched.h>
-
 /* The sum of squares of a block of OPTIM_BLOCK_ELEMS elements: element i is added to accumulator i
  * % OPTIM_SUM_LANES, and the accumulators are added as a binary tree. */
 #define OPTIM_BLOCK_ELEMS 4096u
@@ -175,13 +173,5 @@ int optim_useful_threads(uint64_t n, int n_threads);
 
 /* The NUMA node of a slice, on nodes with these numbers of CPUs. Slices are dealt out in order. */
 int optim_node_of_slice(const int *cpus_of_node, int n_nodes, uint64_t slice, uint64_t n_slices);
-/* Keeps the calling thread on the node of its slice until optim_node_leave. Does nothing on one
- * node. */
-struct optim_node_visit {
-    bool moved;
-    cpu_set_t before;
-};
-void optim_node_enter(struct optim_node_visit *visit, uint64_t slice, uint64_t n_slices);
-void optim_node_leave(const struct optim_node_visit *visit);
 
 #endif

@@ -10,6 +10,7 @@
 #include <numa.h>
 #include <omp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -98,7 +99,13 @@ static void topology_read(void)
         topology.n_nodes = 1;
 }
 
-void optim_node_enter(struct optim_node_visit *visit, uint64_t slice, uint64_t n_slices)
+struct node_visit {
+    bool moved;
+    cpu_set_t before;
+};
+
+/* Keeps the calling thread on the node of its slice until node_leave. Does nothing on one node. */
+static void node_enter(struct node_visit *visit, uint64_t slice, uint64_t n_slices)
 {
     visit->moved = false;
     pthread_once(&topology.once, topology_read);
@@ -108,7 +115,7 @@ void optim_node_enter(struct optim_node_visit *visit, uint64_t slice, uint64_t n
     visit->moved = !sched_setaffinity(0, sizeof topology.set[node], &topology.set[node]);
 }
 
-void optim_node_leave(const struct optim_node_visit *visit)
+static void node_leave(const struct node_visit *visit)
 {
     if (visit->moved)
         sched_setaffinity(0, sizeof visit->before, &visit->before);
@@ -155,11 +162,11 @@ static void run_parallel(uint64_t n, uint64_t unit, int n_threads,
     {
         uint64_t index = (uint64_t)omp_get_thread_num(), team = (uint64_t)omp_get_num_threads();
         struct optim_slice slice = optim_slice_of(n, unit, index, team);
-        struct optim_node_visit visit;
-        optim_node_enter(&visit, index, team);
+        struct node_visit visit;
+        node_enter(&visit, index, team);
         if (slice.begin < slice.end)
             run_slice(body, arg, slice.begin, slice.end);
-        optim_node_leave(&visit);
+        node_leave(&visit);
     }
 }
 

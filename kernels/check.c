@@ -165,6 +165,14 @@ static int check_running(const struct zinf_attention *a, const char *operation)
     return 0;
 }
 
+static int check_dropout(const struct zinf_dropout *dropout, const char *operation)
+{
+    if (dropout->p >= 0.0f && dropout->p < 1.0f)
+        return 0;
+    return zinf_fail(-EINVAL, "%s: dropout of %g: it must be at least 0 and below 1", operation,
+                     (double)dropout->p);
+}
+
 int check_attention(const struct zinf_attention *a, const char *operation)
 {
     if (a->batch < 0 || a->seq < 1 || a->head_dim < 1 || a->n_heads < 1 || a->n_kv_heads < 1)
@@ -500,14 +508,6 @@ int check_column_sum(int64_t rows, int64_t cols)
     if (rows < 0 || cols < 0)
         return zinf_fail(-EINVAL, "column_sum: %lld rows of %lld columns", (ll)rows, (ll)cols);
     return 0;
-}
-
-int check_dropout(const struct zinf_dropout *dropout, const char *operation)
-{
-    if (dropout->p >= 0.0f && dropout->p < 1.0f)
-        return 0;
-    return zinf_fail(-EINVAL, "%s: dropout of %g: it must be at least 0 and below 1", operation,
-                     (double)dropout->p);
 }
 
 int check_dequantize(const struct zinf_dequantize *a)

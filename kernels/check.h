@@ -62,7 +62,6 @@ int check_squared_error(const struct zinf_squared_error *args);
 int check_loss(const struct zinf_cross_entropy *args, bool tile, const char *operation);
 int check_residual(const struct zinf_residual *args, const char *operation);
 int check_column_sum(int64_t rows, int64_t cols);
-int check_dropout(const struct zinf_dropout *dropout, const char *operation);
 /* -EINVAL if a queue's workspace of `have` bytes is too small. */
 int check_workspace(uint64_t have, uint64_t bytes, const char *operation);
 

@@ -71,7 +71,7 @@ void host_device_choose(struct host_device *host, enum zinf_isa isa)
              host->device.n_threads, host->device.n_threads > 1 ? "s" : "");
 }
 
-int host_device_create(struct zinf_device **out, int n_threads)
+static int host_create(struct zinf_device **out, int n_threads)
 {
     struct host_device *host = calloc(1, sizeof *host);
     if (!host)
@@ -108,7 +108,7 @@ int zinf_device_create(struct zinf_device **out, const struct zinf_device_option
                          options->n_threads);
     switch (options->kind) {
     case ZINF_DEVICE_HOST:
-        return host_device_create(out, options->n_threads);
+        return host_create(out, options->n_threads);
     case ZINF_DEVICE_CUDA:
         return cuda_device_load(out, options);
     case ZINF_DEVICE_AUTO:
@@ -117,7 +117,7 @@ int zinf_device_create(struct zinf_device **out, const struct zinf_device_option
             return 0;
         zinf_log(why_not ? ZINF_LOG_DEBUG : ZINF_LOG_WARN, "using the host device: %s",
                  why_not ? why_not : zinf_error());
-        return host_device_create(out, options->n_threads);
+        return host_create(out, options->n_threads);
     }
     return zinf_fail(-EINVAL, "unknown device kind %d", (int)options->kind);
 }

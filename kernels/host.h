@@ -25,7 +25,6 @@ struct zinf_queue {
     uint64_t workspace_bytes;
 };
 
-int host_device_create(struct zinf_device **out, int n_threads);
 /* Chooses an instruction set other than zinf_isa(), for tests. */
 void host_device_choose(struct host_device *host, enum zinf_isa isa);
 const struct host_simd *host_simd_of(enum zinf_isa isa);

@@ -181,11 +181,6 @@ struct common {
     double sum, pairs;
 };
 
-static bool has_common(const struct zinf_preference *a)
-{
-    return a->kind == ZINF_PREFERENCE_KTO || a->kind == ZINF_PREFERENCE_ORPO;
-}
-
 static void add_common(struct common *m, const struct zinf_preference *a, int64_t pair,
                        const struct side *c, const struct side *r)
 {
@@ -197,7 +192,7 @@ static void add_common(struct common *m, const struct zinf_preference *a, int64_
 
 static double common_of(const struct zinf_preference *a, const struct common *m)
 {
-    if (!has_common(a) || !(m->sum > 0))
+    if (!zinf_preference_has_common(a->kind) || !(m->sum > 0))
         return 0;
     return a->kind == ZINF_PREFERENCE_KTO ? m->sum / m->pairs : m->pairs / m->sum;
 }
@@ -244,7 +239,8 @@ int host_preference(struct zinf_queue *q, const struct zinf_preference *args)
     int code = check_preference(args);
     struct common common = {0};
     (void)q;
-    for (int64_t pair = 0; !code && has_common(args) && pair < args->pairs; pair++) {
+    for (int64_t pair = 0; !code && zinf_preference_has_common(args->kind) && pair < args->pairs;
+         pair++) {
         const struct side c = sum_side(args, pair, 0), r = sum_side(args, pair, 1);
         add_common(&common, args, pair, &c, &r);
     }

@@ -86,6 +86,11 @@ static inline bool zinf_preference_has_reference(enum zinf_preference_kind kind)
     return kind == ZINF_PREFERENCE_DPO || kind == ZINF_PREFERENCE_IPO ||
            kind == ZINF_PREFERENCE_KTO;
 }
+/* Whether a pair's loss depends on the other pairs of a call. */
+static inline bool zinf_preference_has_common(enum zinf_preference_kind kind)
+{
+    return kind == ZINF_PREFERENCE_KTO || kind == ZINF_PREFERENCE_ORPO;
+}
 struct zinf_preference {
     enum zinf_preference_kind kind;
     float beta, margin, smoothing; /* REWARD has beta 1, no margin and no smoothing */

@@ -146,7 +146,7 @@ int zinf_net_compare(struct zinf_net *net, const struct zinf_net_fact *facts, ui
  * time limit too, and a rank that is gone is named. A call blocks until this rank's part of it has
  * run. A link that has failed stays so, and its net with it.
  *
- * NCCL only moves bytes: it adds in an order of its own, which hangs on the number of ranks, on
+ * NCCL only moves bytes: it adds in an order of its own, which depends on the number of ranks, on
  * sizes and on its version. So sums are made by who receives, in the tree of zinf_tree_sum. */
 
 struct zinf_link;

@@ -11,12 +11,13 @@
 #include "net/net.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
 
 /* A module is compiled with the number of its time. It grows with every change of this header. */
-#define NET_MODULE_VERSION 8
+#define NET_MODULE_VERSION 9
 
 struct net_message {
     void *data;
@@ -34,6 +35,20 @@ struct net_exchange {
  * and the rank that it waits for. */
 struct net_sign {
     uint32_t age_ms, waits_for; /* waits_for: world if it waits for none */
+};
+
+/* What a rank that cannot go on tells the others: it has taken part in so many exchanges. What it
+ * sent in those still arrives, so the others go on up to where it stopped, however early they hear.
+ */
+struct net_last_words {
+    uint64_t exchanges;
+    uint32_t number; /* of who has failed */
+    char sentence[1000];
+};
+/* Those of the rank that stopped first. */
+struct net_first_words {
+    struct net_last_words words;
+    uint32_t from; /* world: of nobody */
 };
 
 /* What each rank of a net says when the net is split. */
@@ -301,6 +316,36 @@ static inline int net_told(struct zinf_net *net, uint32_t number, const char *se
     net->heard_number = number;
     snprintf(net->heard_sentence, sizeof net->heard_sentence, "%s", sentence);
     return -ECONNABORTED;
+}
+
+/* Keeps a peer's last words, if it stopped before the others that have told. */
+static inline void net_keep_words(const struct zinf_net *net, struct net_first_words *first,
+                                  uint32_t peer, struct net_last_words *words)
+{
+    words->sentence[sizeof words->sentence - 1] = 0;
+    if (first->from == net->place.world || words->exchanges < first->words.exchanges)
+        *first = (struct net_first_words){*words, peer};
+}
+
+/* Fails where a rank that cannot go on is not in this rank's exchange of that number. */
+static inline int net_check_words(struct zinf_net *net, const struct net_first_words *first,
+                                  uint64_t exchanges)
+{
+    if (first->from == net->place.world || first->words.exchanges > exchanges)
+        return 0;
+    return net_told(net, first->words.number, first->words.sentence);
+}
+
+#define NET_SPINS 200 /* looks before a wait sleeps between them */
+
+/* Between two looks of a wait: leaves the CPU to others, and after NET_SPINS looks sleeps 20 us. */
+static inline void net_pause(uint32_t looks)
+{
+    static const struct timespec time = {0, 20000};
+    if (looks < NET_SPINS)
+        sched_yield();
+    else
+        nanosleep(&time, NULL);
 }
 
 #endif

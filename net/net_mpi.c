@@ -12,16 +12,12 @@
 
 #include <limits.h>
 #include <mpi.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MOST_BYTES ((uint64_t)1 << 30) /* of one message of MPI */
-#define SPINS 200                      /* looks before a wait sleeps between them, */
-#define SLEEP_NS 20000                 /* so long */
 #define GRACE_NS 2000000000u           /* for the others to end after a failure */
 #define TAGS 2                         /* a net's own, and that of its signs of life */
-#define SENTENCE_BYTES 1000
 
 struct part {
     uint32_t peer;
@@ -34,15 +30,6 @@ static pthread_mutex_t mpi = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t n_open;
 static bool spoiled; /* MPI_Finalize could wait for messages that nobody will take */
 
-/* What a rank that cannot go on tells the others: it has taken part in so many exchanges. What it
- * sent in those still arrives, so the others go on up to where it stopped, however early they hear.
- */
-struct last_words {
-    uint64_t exchanges;
-    uint32_t number; /* of who has failed */
-    char sentence[SENTENCE_BYTES];
-};
-
 struct state {
     MPI_Comm data, control;
     int tag;
@@ -52,13 +39,12 @@ struct state {
     struct part *parts;
     uint32_t capacity, n;
     uint64_t exchanges; /* this rank has taken part in */
-    struct last_words own;
-    MPI_Request *notes;      /* [world] those on their way */
-    MPI_Request *signs;      /* [world] the same of signs, which are in */
-    struct net_sign *given;  /* [world] */
-    bool *gone;              /* [world] who has told */
-    struct last_words heard; /* of the one that stopped first */
-    uint32_t heard_from;     /* world: of nobody */
+    struct net_last_words own;
+    MPI_Request *notes;     /* [world] those on their way */
+    MPI_Request *signs;     /* [world] the same of signs, which are in */
+    struct net_sign *given; /* [world] */
+    bool *gone;             /* [world] who has told */
+    struct net_first_words heard;
 };
 
 static int fail_call(struct zinf_net *net, int error, const char *call)
@@ -100,7 +86,7 @@ static void hear_signs(struct zinf_net *net)
 static bool hear(struct zinf_net *net)
 {
     struct state *s = net->state;
-    struct last_words words;
+    struct net_last_words words;
     MPI_Status status;
     int there = 0;
     hear_signs(net);
@@ -108,13 +94,9 @@ static bool hear(struct zinf_net *net)
     if (!there)
         return false;
     MPI_Recv(&words, sizeof words, MPI_BYTE, status.MPI_SOURCE, s->tag, s->control, &status);
-    words.sentence[SENTENCE_BYTES - 1] = 0;
     uint32_t rank = rank_of(net, status.MPI_SOURCE);
     s->gone[rank] = true;
-    if (s->heard_from == net->place.world || words.exchanges < s->heard.exchanges) {
-        s->heard = words;
-        s->heard_from = rank;
-    }
+    net_keep_words(net, &s->heard, rank, &words);
     return true;
 }
 
@@ -122,9 +104,7 @@ static bool hear(struct zinf_net *net)
 static int check_heard(struct zinf_net *net)
 {
     const struct state *s = net->state;
-    if (s->heard_from == net->place.world || s->heard.exchanges > s->exchanges)
-        return 0;
-    return net_told(net, s->heard.number, s->heard.sentence);
+    return net_check_words(net, &s->heard, s->exchanges);
 }
 
 static int mpi_listen(struct zinf_net *net)
@@ -169,15 +149,6 @@ static void mpi_sign(struct zinf_net *net, struct net_sign sign)
 }
 
 /* ---- exchange ---- */
-
-static void pause_between(uint32_t looks)
-{
-    static const struct timespec time = {0, SLEEP_NS};
-    if (looks < SPINS)
-        sched_yield();
-    else
-        nanosleep(&time, NULL);
-}
 
 static uint32_t n_parts(const struct net_message *m)
 {
@@ -291,7 +262,7 @@ static int wait_all(struct zinf_net *net)
         else if (!code) {
             pthread_mutex_unlock(&mpi);
             pthread_mutex_unlock(&net->lock);
-            pause_between(looks++);
+            net_pause(looks++);
             pthread_mutex_lock(&net->lock);
             pthread_mutex_lock(&mpi);
         }
@@ -345,7 +316,7 @@ static void part_after_failure(struct zinf_net *net)
             bool heard = hear(net);
             pthread_mutex_unlock(&mpi);
             if (!heard)
-                pause_between(SPINS);
+                net_pause(NET_SPINS);
         }
 }
 
@@ -405,7 +376,7 @@ static int take_state(struct zinf_net *net, struct state *s, uint32_t number)
         return -ENOTSUP;
     }
     s->tag = tag;
-    s->heard_from = net->place.world;
+    s->heard.from = net->place.world;
     s->notes = calloc(n, sizeof *s->notes);
     s->gone = calloc(n, sizeof *s->gone);
     s->signs = calloc(n, sizeof *s->signs);

@@ -13,12 +13,9 @@
  */
 #include "net/net_nccl.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SPINS 200           /* looks before a wait sleeps between them, */
-#define SLEEP_NS 20000      /* so long */
 #define LISTEN_NS 10000000  /* between looks at the net */
 #define GONE_NS 2000000000u /* at least, for ranks on busy hosts to say that they are there */
 
@@ -112,15 +109,6 @@ int link_fail_call(struct zinf_link *link, int result)
 
 /* ---- waiting ---- */
 
-static void pause_between(uint32_t looks)
-{
-    static const struct timespec time = {0, SLEEP_NS};
-    if (looks < SPINS)
-        sched_yield();
-    else
-        nanosleep(&time, NULL);
-}
-
 static void say_opening(struct zinf_link *link, double seconds)
 {
     snprintf(link->net->why, sizeof link->net->why,
@@ -177,7 +165,7 @@ int link_settle(struct zinf_link *link)
         if (settled < 0)
             return settled;
         code = settled ? 0 : check_clock(link);
-        pause_between(looks);
+        net_pause(looks);
     }
     return code;
 }
@@ -192,7 +180,7 @@ int link_wait(struct zinf_link *link)
             return link_fail_by_device(link, done);
         int settled = done ? 1 : look(link);
         code = settled < 0 ? settled : done ? 0 : check_clock(link);
-        pause_between(looks);
+        net_pause(looks);
     }
     return code;
 }

@@ -108,7 +108,8 @@ static void free_parts(struct room *room)
     free(room);
 }
 
-void room_free(struct room *room)
+/* Also frees the house with its last room. */
+static void room_free(struct room *room)
 {
     struct house *h = room->house;
     if (room->owned)

@@ -84,8 +84,6 @@ void house_free(struct house *house);
 /* Takes over `at`, also if it fails. */
 int room_create(struct room **out, struct house *house, struct room_place *at, uint32_t world,
                 uint32_t process, struct zinf_net *between);
-/* Also frees the house with its last room. */
-void room_free(struct room *room);
 /* Sets ops, state and seat of an end whose rank and world are set. The room has counted it already.
  */
 void room_enter(struct zinf_net *net, struct room *room);

@@ -25,12 +25,6 @@
 
 static const struct net_engine_ops tcp_ops;
 
-struct last_words {
-    uint64_t exchanges;
-    uint32_t number; /* of who has failed */
-    char sentence[1000];
-};
-
 /* One message on its way: its length, then its bytes. */
 struct flow {
     const struct net_message *message; /* NULL: there is none, or it is over */
@@ -38,13 +32,12 @@ struct flow {
 };
 
 struct state {
-    int *sockets;            /* [world] -1: this rank's own */
-    struct flow *out, *in;   /* [world] */
-    bool *gone;              /* [world] its end is closed */
-    bool *cut;               /* [world] a message to it was not finished */
-    struct pollfd *polls;    /* [world] */
-    struct last_words heard; /* of who stopped first */
-    uint32_t heard_from;     /* world: of nobody */
+    int *sockets;          /* [world] -1: this rank's own */
+    struct flow *out, *in; /* [world] */
+    bool *gone;            /* [world] its end is closed */
+    bool *cut;             /* [world] a message to it was not finished */
+    struct pollfd *polls;  /* [world] */
+    struct net_first_words heard;
     uint64_t exchanges;
     struct net_tcp_start start; /* as its ranks met; without its address */
 };
@@ -55,16 +48,14 @@ struct state {
 static int check_heard(struct zinf_net *net)
 {
     const struct state *s = net->state;
-    if (s->heard_from == net->place.world || s->heard.exchanges > s->exchanges)
-        return 0;
-    return net_told(net, s->heard.number, s->heard.sentence);
+    return net_check_words(net, &s->heard, s->exchanges);
 }
 
 /* They come at once, or hardly at all. */
 static void hear(struct zinf_net *net, uint32_t peer)
 {
     struct state *s = net->state;
-    struct last_words words = {0};
+    struct net_last_words words = {0};
     size_t got = 0;
     uint64_t end = net_now_ns() + GRACE_NS;
     while (got < sizeof words && net_now_ns() < end) {
@@ -76,12 +67,8 @@ static void hear(struct zinf_net *net, uint32_t peer)
             break;
         got += n > 0 ? (size_t)n : 0;
     }
-    words.sentence[sizeof words.sentence - 1] = 0;
     s->gone[peer] = true;
-    if (s->heard_from == net->place.world || words.exchanges < s->heard.exchanges) {
-        s->heard = words;
-        s->heard_from = peer;
-    }
+    net_keep_words(net, &s->heard, peer, &words);
 }
 
 /* Its end is closed. */
@@ -316,7 +303,7 @@ static void tcp_tell(struct zinf_net *net, uint32_t number, const char *sentence
     struct state *s = net->state;
     struct {
         uint64_t length;
-        struct last_words words;
+        struct net_last_words words;
     } note = {TELLS, {.exchanges = s->exchanges, .number = number}};
     snprintf(note.words.sentence, sizeof note.words.sentence, "%s", sentence);
     for (uint32_t r = 0; r < net->place.world; r++) {
@@ -374,7 +361,7 @@ static int open_state(struct state *s, uint32_t world)
     s->gone = calloc(world, sizeof *s->gone);
     s->cut = calloc(world, sizeof *s->cut);
     s->polls = calloc(world, sizeof *s->polls);
-    s->heard_from = world;
+    s->heard.from = world;
     for (uint32_t r = 0; s->sockets && r < world; r++)
         s->sockets[r] = -1;
     bool taken = s->sockets && s->out && s->in && s->gone && s->cut && s->polls;

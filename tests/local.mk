@@ -25,7 +25,7 @@ tests_train_train_graph_test_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=zinf_family_find
 script_tests += tests/house/abi_test.sh
 
 # Early stopping, and the model of the best evaluation.
-script_tests += tests/cli/best_test.sh tests/cli/preference_test.sh tests/cli/float8_test.sh tests/cli/adapter_base_test.sh \
+script_tests += tests/cli/perplexity_test.sh tests/cli/longest_test.sh tests/cli/best_test.sh tests/cli/preference_test.sh tests/cli/float8_test.sh tests/cli/adapter_base_test.sh \
 	tests/cli/adapter_sum_test.sh tests/cli/reward_test.sh tests/cli/adapter_join_test.sh tests/cli/merge_quantized_test.sh \
 	tests/cli/apart_test.sh tests/cli/identity_test.sh tests/cli/trl_test.sh tests/cli/first_use_test.sh
 

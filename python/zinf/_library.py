@@ -162,6 +162,7 @@ class MeasureStruct(Sized):
         ("scores", Figure * 8),
         ("set", c_char_p),
         ("next", c_void_p),
+        ("cross_entropy", c_double),
     ]
 
 

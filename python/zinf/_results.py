@@ -38,11 +38,14 @@ class Measure:
     accuracy: Optional[float] = None
     kl: Optional[float] = None
     set: Optional[str] = None  # the name of the evaluation set, where it has one
+    # the loss without that which balances experts
+    cross_entropy: float = math.nan
 
     @classmethod
     def of(cls, s) -> Measure:
         scores = {s.scores[i].name.decode(): s.scores[i].value for i in range(s.n_scores)}
         found = cls(s.loss, s.tokens, scores, set=s.set.decode() if s.set else None)
+        found.cross_entropy = s.cross_entropy
         if s.pairs:
             found.pairs, found.chosen, found.rejected = s.pairs, s.chosen, s.rejected
             found.accuracy, found.kl = s.accuracy, None if math.isnan(s.kl) else s.kl
@@ -50,7 +53,7 @@ class Measure:
 
     @property
     def perplexity(self) -> float:
-        return math.exp(self.loss) if self.loss < 700 else math.inf
+        return math.exp(self.cross_entropy) if not self.cross_entropy > 700 else math.inf
 
 
 def size_text(n: int) -> str:

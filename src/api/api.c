@@ -271,7 +271,9 @@ int zinf_session_gradients(struct zinf_session *s, const char *file, double *los
         return code;
     struct zinf_trainer_options options = session_trainer_options(s, ZINF_TRAINER_GRADIENTS);
     session_drop_trainers(s);
-    code = zinf_trainer_create(&trainer, &options);
+    code = zinf_run_refer(&options, s->data);
+    if (!code)
+        code = zinf_trainer_create(&trainer, &options);
     if (!code)
         code = zinf_run_gradients(trainer, s->data, loss, norm);
     if (!code)

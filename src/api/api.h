@@ -125,6 +125,8 @@ struct zinf_measure {
                       * it has none */
     const struct zinf_measure *next; /* of zinf_session_evaluate: of the set after it, valid until
                                       * the session's next call; NULL: this is the last */
+    double cross_entropy; /* the mean loss without the loss that balances experts; its exponential
+                           * is the perplexity */
 };
 /* Any may be NULL. Called in the caller's thread; zinf_session_cancel may be called in them. */
 struct zinf_events {

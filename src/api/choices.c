@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#define ALL_SUBJECTS (-2)
 #define USUAL_SHOTS 5
 
 static const char *const names[CHOICE_FIGURES] = {"acc", "acc_norm", "acc_bytes"};
@@ -132,13 +133,14 @@ static struct choice_result result_of(const uint64_t right[CHOICE_FIGURES], uint
     return r;
 }
 
-struct choice_result job_choices_result(const struct zinf_session *s, int32_t subject)
+/* Of one subject, or of all questions. */
+static struct choice_result result_of_subject(const struct zinf_session *s, int32_t subject)
 {
     const struct zinf_choices *c = s->choices;
     uint64_t right[CHOICE_FIGURES] = {0}, n = 0;
     for (uint32_t i = 0; i < c->n; i++) {
         const struct zinf_question *q = &c->questions[i];
-        if (subject != JOB_ALL_SUBJECTS && q->subject != subject)
+        if (subject != ALL_SUBJECTS && q->subject != subject)
             continue;
         n++;
         for (int f = 0; f < CHOICE_FIGURES; f++)
@@ -147,7 +149,8 @@ struct choice_result job_choices_result(const struct zinf_session *s, int32_t su
     return result_of(right, n);
 }
 
-struct choice_result job_choices_group(const struct zinf_session *s, const char *group)
+/* Of a group of subjects; NULL: of all subjects. */
+static struct choice_result result_of_group(const struct zinf_session *s, const char *group)
 {
     const struct zinf_choices *c = s->choices;
     struct choice_result all = {0};
@@ -155,11 +158,11 @@ struct choice_result job_choices_group(const struct zinf_session *s, const char 
     uint64_t *sizes = calloc((size_t)c->n_subjects + 1, sizeof *sizes);
     uint32_t k = 0;
     if (!group && !c->n_subjects)
-        all = job_choices_result(s, JOB_ALL_SUBJECTS);
+        all = result_of_subject(s, ALL_SUBJECTS);
     for (uint32_t i = 0; errors && sizes && i < c->n_subjects; i++) {
         if (group && (!c->groups[i] || strcmp(c->groups[i], group) != 0))
             continue;
-        const struct choice_result one = job_choices_result(s, (int32_t)i);
+        const struct choice_result one = result_of_subject(s, (int32_t)i);
         for (int f = 0; f < CHOICE_FIGURES; f++) {
             all.value[f] += one.value[f] * (double)one.n;
             errors[(uint32_t)f * c->n_subjects + k] = one.error[f];
@@ -221,7 +224,7 @@ static int write_questions(const struct zinf_session *s)
 static void give(const struct zinf_session *s, struct zinf_measure *out)
 {
     const struct zinf_choices *c = s->choices;
-    const struct choice_result all = job_choices_group(s, NULL);
+    const struct choice_result all = result_of_group(s, NULL);
     *out = (struct zinf_measure){.size = sizeof *out, .tokens = c->n, .kl = NAN};
     for (uint32_t i = 0; i < c->n; i++)
         out->loss -= s->choice_logs[c->questions[i].first_choice + c->questions[i].answer] / c->n;
@@ -289,20 +292,20 @@ cJSON *job_choices_json(const struct zinf_session *s)
     const struct zinf_choices *c = s->choices;
     cJSON *json = cJSON_CreateObject(), *results = cJSON_AddObjectToObject(json, "results");
     cJSON *groups = c->n_subjects ? cJSON_AddObjectToObject(json, "groups") : NULL;
-    struct choice_result r = job_choices_group(s, NULL);
+    struct choice_result r = result_of_group(s, NULL);
     add_result(results, all, &r);
     if (groups)
         add_result(groups, all, &r);
     for (uint32_t i = 0; i < c->n_subjects; i++) {
         const char *group = c->groups[i];
         if (group && !cJSON_GetObjectItemCaseSensitive(groups, group)) {
-            r = job_choices_group(s, group);
+            r = result_of_group(s, group);
             add_result(groups, group, &r);
             add_result(results, group, &r);
         }
     }
     for (uint32_t i = 0; i < c->n_subjects; i++) {
-        r = job_choices_result(s, (int32_t)i);
+        r = result_of_subject(s, (int32_t)i);
         if (r.n)
             add_result(results, c->subjects[i], &r);
     }

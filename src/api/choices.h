@@ -21,10 +21,6 @@ int job_choices_open(struct zinf_session *s, const struct zinf_words *files);
 /* Called by all ranks; rank 0 writes the file of --predictions and keeps the results. */
 int job_choices_measure(struct zinf_session *s, struct zinf_trainer *trainer, bool is_first,
                         struct zinf_measure *result);
-/* Results of a subject or of all questions; and of a group of subjects, NULL: of all subjects. */
-#define JOB_ALL_SUBJECTS (-2)
-struct choice_result job_choices_result(const struct zinf_session *s, int32_t subject);
-struct choice_result job_choices_group(const struct zinf_session *s, const char *group);
 void job_choices_close(struct zinf_session *s);
 
 #endif

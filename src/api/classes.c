@@ -6,6 +6,7 @@
 #include "api/session.h"
 
 #include "model/graph.h"
+#include "train/checkpoints.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -124,12 +125,34 @@ static int find_labels(struct zinf_session *s, const struct zinf_samples_options
     return code;
 }
 
+/* The names by which the adapter's training knew the classes, if the model has a head for as many
+ * or none: then the adapter has the head. */
+static int take_adapter_labels(struct zinf_session *s, bool *found_names)
+{
+    const struct zinf_job *c = &s->job;
+    struct zinf_labels found = {0};
+    int code = c->adapter && !c->task.new_head ? zinf_adapter_labels(c->adapter, &found) : 0;
+    const bool other =
+        zinf_model_classifies(s->model) && zinf_model_graph(s->model)->vocab != found.n;
+    if (code || found.n < 2 || other) {
+        zinf_labels_free(&found);
+        return code;
+    }
+    s->labels = found;
+    *found_names = true;
+    return set_classes(s);
+}
+
 /* Once a session, by the data that is trained on. */
 static int settle(struct zinf_session *s, const struct zinf_samples_options *given)
 {
     const struct zinf_job *c = &s->job;
     const bool number = is_of_numbers(s), classifies = zinf_model_classifies(s->model);
     const bool known = has_head(s) && (classifies || !c->adapter);
+    bool named = false;
+    int code = number ? 0 : take_adapter_labels(s, &named);
+    if (code || named)
+        return code ? code : find_labels(s, given, true);
     if (s->use != JOB_TRAINS && !classifies &&
         !(number && c->adapter)) /* an adapter has its head */
         return zinf_fail(-EINVAL,
@@ -144,7 +167,7 @@ static int settle(struct zinf_session *s, const struct zinf_samples_options *giv
             zinf_task_name(s->task), c->model, number ? "classes" : "one number a sample");
     if (number)
         return known ? 0 : set_classes(s);
-    int code = known ? take_folder_labels(s) : 0;
+    code = known ? take_folder_labels(s) : 0;
     return code ? code : find_labels(s, given, known);
 }
 

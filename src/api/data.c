@@ -101,6 +101,7 @@ static int open_stream(struct zinf_session *s, const struct zinf_samples_options
                          "--pack: %s is a stream of text, whose windows are full already: --format "
                          "text makes a sample of each row",
                          given->files[0]);
+    job_stream_note_idle(s, given->files[0]);
     int code = s->task == ZINF_TASK_MASKED ? job_masked_stream(s, &options, &masking) : 0;
     return code ? code : zinf_dataset_open(out, &options);
 }

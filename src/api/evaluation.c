@@ -37,6 +37,8 @@ static int measure(struct zinf_session *s, const struct zinf_trainer_options *op
     const bool chooses = s->task == ZINF_TASK_CHOICE;
     int code = options->net && !*trainer ? zinf_run_compare(options, s->eval_data) : 0;
     if (!code && !*trainer)
+        code = zinf_run_refer(options, s->eval_data);
+    if (!code && !*trainer)
         code = zinf_trainer_create(trainer, options);
     if (!code && options->net)
         code = zinf_net_barrier(options->net);
@@ -66,14 +68,30 @@ static int evaluate_on_seat(void *arg, uint32_t seat, struct zinf_net *net)
     return code;
 }
 
+/* A model without adapters has become what it is compared with. */
+static int check_reference(const struct zinf_session *s)
+{
+    return s->task == ZINF_TASK_PREFERENCE && !s->trains && !job_is_adapted(s) &&
+                   job_gives_references(s)
+               ? zinf_fail(-EINVAL,
+                           "zinf.preference \"%s\" compares a model with what it was before its "
+                           "training, and an evaluation of a whole model has none of that: train "
+                           "with --eval-data, which measures it before the first step; or name "
+                           "adapters (--adapter), or zinf.preference \"orpo\" or \"simpo\"",
+                           s->config->preference)
+               : 0;
+}
+
 static int open_data(struct zinf_session *s)
 {
     const struct zinf_words *files = s->job.eval_data.n ? &s->job.eval_data : &s->job.data;
     int code = session_need("--eval-data FILE", files->n ? files : NULL);
     if (!code)
         code = session_ready(s, JOB_EVALUATES);
+    if (!code)
+        code = check_reference(s);
     if (code)
-        return code;
+        return session_tell(s, code);
     if (s->task == ZINF_TASK_CHOICE)
         return session_tell(s, job_choices_open(s, files));
     if (!s->eval_data) /* lengths of samples may follow from them */

@@ -1,4 +1,5 @@
-/* idle: options that belong to other tasks than that of the session, which a message names. */
+/* idle: options that change nothing, since they belong to another task than that of the session, or
+ * to other data: a message names them. */
 #include "api/session.h"
 
 #include <stdio.h>
@@ -7,10 +8,28 @@
 #define LABELLED (TASK(CLASSIFICATION) | TASK(REGRESSION))
 #define TEXTS (TASK(SEQ2SEQ) | LABELLED | TASK(MASKED) | TASK(EMBEDDING) | TASK(CHOICE))
 
+struct list {
+    char names[512];
+    size_t used;
+};
+
+static void add(struct list *list, const char *name)
+{
+    const size_t left = sizeof list->names - list->used;
+    const int n = snprintf(list->names + list->used, left, "%s%s", list->used ? ", " : "", name);
+    list->used += (size_t)n < left ? (size_t)n : 0;
+}
+
+static bool is_set(const struct zinf_session *s, const char *key)
+{
+    return zinf_config_settings_find(&s->job.settings, key);
+}
+
 void job_task_note_idle(const struct zinf_session *s)
 {
     const struct zinf_job_task *t = &s->job.task;
     const struct zinf_job_embedding *e = &s->job.embedding;
+    const struct zinf_job_choices *c = &s->job.choices;
     const struct {
         const char *name;
         bool given;
@@ -27,14 +46,41 @@ void job_task_note_idle(const struct zinf_session *s)
         {"--pooling", e->pooling, TASK(EMBEDDING)},
         {"--normalize", e->normalize, TASK(EMBEDDING)},
         {"--no-normalize", e->plain, TASK(EMBEDDING)},
+        {"--embedding-scale", is_set(s, "zinf.embedding_scale"), TASK(EMBEDDING)},
+        {"--beta", is_set(s, "zinf.preference_beta"), TASK(PREFERENCE)},
+        {"--few-shot", c->few_shot, TASK(CHOICE)},
+        {"--shots", c->shots, TASK(CHOICE)},
+        {"--choices", c->style, TASK(CHOICE)},
     };
-    char list[256] = "";
-    size_t at = 0;
+    struct list list = {.used = 0};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].given && !(options[i].tasks & 1u << s->task))
-            at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "",
-                                   options[i].name);
-    if (at && !t->looks)
-        zinf_log(ZINF_LOG_WARN, "%s changes nothing: the task is %s, see --task", list,
+            add(&list, options[i].name);
+    if (list.used && !t->looks)
+        zinf_log(ZINF_LOG_WARN, "%s changes nothing: the task is %s, see --task", list.names,
                  zinf_task_name(s->task));
+}
+
+void job_stream_note_idle(const struct zinf_session *s, const char *file)
+{
+    const struct zinf_job *c = &s->job;
+    const struct {
+        const char *name;
+        bool given;
+    } options[] = {
+        {"--truncate", c->truncate},
+        {"--min-tokens", c->min_tokens},
+        {"--train-on-prompt", c->train_on_prompt},
+        {"--length-percentile", c->task.length_percentile > 0},
+        {"--source-len", c->source_len && !s->reads_source},
+    };
+    struct list list = {.used = 0};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].given)
+            add(&list, options[i].name);
+    if (list.used && !c->task.looks)
+        zinf_log(ZINF_LOG_WARN,
+                 "%s changes nothing for %s, a stream of text: --format text makes a sample of "
+                 "each row",
+                 list.names, file);
 }

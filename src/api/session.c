@@ -232,7 +232,8 @@ struct zinf_trainer_options session_trainer_options(const struct zinf_session *s
         .makes_texts =
             c->sample_prompts.n || c->texts.metrics.n || (trains && job_is_labelled(s->task)),
         .pairs = job_has_pairs(s->task),
-        .references = trains && job_gives_references(s),
+        .references = s->config && job_gives_references(s) &&
+                      (mode != ZINF_TRAINER_FORWARD || job_is_adapted(s)),
         .classes = s->asks_classes ? &s->classes : NULL,
         .head = s->head,
         .pooling = s->embedding.pooling,
@@ -275,6 +276,7 @@ struct zinf_measure session_measure_of(const struct zinf_evaluation *found)
     const struct zinf_rewards *r = &found->rewards;
     return (struct zinf_measure){.size = sizeof(struct zinf_measure),
                                  .loss = found->loss,
+                                 .cross_entropy = found->cross_entropy,
                                  .tokens = found->tokens,
                                  .pairs = r->n,
                                  .chosen = r->chosen,

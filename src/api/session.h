@@ -301,8 +301,9 @@ int job_samples_keep_template(const struct zinf_session *s, const char *folder);
 /* Sets the task: that of option task, if the model can be trained for it, or the one that the model
  * is made for. */
 int job_task_tell(struct zinf_session *s);
-/* idle.c: warns of options that belong to other tasks. */
+/* idle.c: warns of options that belong to other tasks, or to samples where a file is a stream. */
 void job_task_note_idle(const struct zinf_session *s);
+void job_stream_note_idle(const struct zinf_session *s, const char *file);
 /* As session_data, for sources and targets. If no option sets their lengths in a window, the first
  * data that are opened do: those of the longest, up to what the model takes. */
 int job_task_open(struct zinf_session *s, const struct zinf_samples_options *given,
@@ -317,15 +318,18 @@ static inline bool job_has_pairs(enum zinf_task task)
 {
     return task == ZINF_TASK_PREFERENCE || task == ZINF_TASK_REWARD;
 }
-/* Whether pairs come with log probabilities of a reference model, which a run computes before its
- * first step. With adapters the model without them is the reference instead, in every step, unless
- * sequences are computed in chunks. */
+static inline bool job_is_adapted(const struct zinf_session *s)
+{
+    return s->config->adapter || s->job.adapter;
+}
+/* Whether pairs come with log probabilities of a reference model, which are computed before the
+ * first step, or before an evaluation. With adapters the model without them is the reference
+ * instead, in every step, unless sequences are computed in chunks. */
 static inline bool job_gives_references(const struct zinf_session *s)
 {
     const char *loss = s->config->preference;
-    const bool adapted = s->config->adapter || s->job.adapter;
     return s->task == ZINF_TASK_PREFERENCE && strcmp(loss, "orpo") && strcmp(loss, "simpo") &&
-           (!adapted || zinf_cuts_sequences(s->config, s->seq_len));
+           (!job_is_adapted(s) || zinf_cuts_sequences(s->config, s->seq_len));
 }
 /* The number of windows that `rows` rows are. Batches are counted in rows, and a pair is one row.
  */

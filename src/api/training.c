@@ -259,7 +259,8 @@ int zinf_session_train(struct zinf_session *s, const struct zinf_events *events)
         s->run.prompts = NULL;
     }
     s->stop = 0; /* not before: what came then is meant for this training */
-    if (code < 0 && c->resume && c->output && !c->accept_changes)
+    /* what another rank has refused in its own words needs no reason of this one's */
+    if (code < 0 && c->resume && c->output && !c->accept_changes && job_ranks_is_first(s->net))
         return zinf_run_inputs_explain(c->output, code);
     return code;
 }

@@ -1,7 +1,7 @@
 /*
  * cmd_config: `zinf config`, the resolved configuration and where each value came from. With
- * --model, "auto" values that hang on the model are resolved as a run with that model does it; what
- * an option would decide stays "auto".
+ * --model, "auto" values that depend on the model are resolved as a run with that model does it;
+ * what an option would decide stays "auto".
  */
 #include "cli/cli.h"
 #include "cli/folder.h"

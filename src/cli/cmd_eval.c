@@ -40,7 +40,7 @@ static void print_loss(FILE *out, const struct zinf_session *s, const struct zin
     }
     fprintf(out, "%.9g", loss);
     if (!job_is_of_samples(s->task) && s->task != ZINF_TASK_CHOICE)
-        print_figure(out, found, "perplexity", exp(loss));
+        print_figure(out, found, "perplexity", exp(found->cross_entropy));
 }
 
 /* Rewards under TRL's names. */

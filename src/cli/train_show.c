@@ -230,7 +230,7 @@ static void on_evaluated(void *arg, uint64_t step, const struct zinf_evaluation 
     else
         zinf_log(ZINF_LOG_INFO, "step %llu: eval %sloss %.4f, perplexity %.2f over %llu tokens",
                  (unsigned long long)step, set_word(name, found->set), found->loss,
-                 exp(found->loss), (unsigned long long)found->tokens);
+                 exp(found->cross_entropy), (unsigned long long)found->tokens);
 }
 
 static void on_scored(void *arg, uint64_t step, const char *set, const char *metric, double value)

@@ -387,7 +387,8 @@ static void describe_evaluation(char *out, size_t bytes, const struct train_show
     else if (found->tokens && job_is_of_samples(s->session->task))
         snprintf(out, bytes, "evaluation %.4f", found->loss);
     else if (found->tokens)
-        snprintf(out, bytes, "evaluation %.4f, perplexity %.4g", found->loss, exp(found->loss));
+        snprintf(out, bytes, "evaluation %.4f, perplexity %.4g", found->loss,
+                 exp(found->cross_entropy));
 }
 
 void train_summary_end(const struct train_show *s, bool stopped)
@@ -455,7 +456,7 @@ static void add_evaluation(cJSON *root, const struct zinf_evaluation *found, boo
         return;
     add_figure(root, found, "loss", found->loss);
     if (!samples)
-        add_figure(root, found, "perplexity", exp(found->loss));
+        add_figure(root, found, "perplexity", exp(found->cross_entropy));
     add_figure(root, found, samples ? "samples" : "tokens", (double)found->tokens);
     if (!found->rewards.n)
         return;

@@ -1,8 +1,8 @@
 /*
  * config_auto: "auto" by the rules of Hugging Face's Trainer and Accelerate, from the command line
- * and the model; and the defaults that hang on other keys. An "auto" that nobody provides, and for
- * which Trainer has no default either, is an error: guessing is what makes runs differ from what
- * their configuration says. In a configuration that is only shown it stays "auto".
+ * and the model; and the defaults that depend on other keys. An "auto" that nobody provides, and
+ * for which Trainer has no default either, is an error: guessing is what makes runs differ from
+ * what their configuration says. In a configuration that is only shown it stays "auto".
  */
 #include "config/config_private.h"
 
@@ -145,7 +145,7 @@ int zinf_config_resolve_auto(struct config_loader *loader)
     return 0;
 }
 
-/* ---- defaults that hang on other keys ---- */
+/* ---- defaults that depend on other keys ---- */
 
 /* Present, whoever gave it. */
 static bool given(const struct config_loader *loader, const char *path)

@@ -1,7 +1,7 @@
 /*
  * config_batch: train_batch_size = micro batch * accumulation * world size. Any one of the first
  * two numbers completes the rest; a triple that cannot hold is an error that names the three
- * values, the world size, and an edit of each that would mend it.
+ * values, the world size, and an edit of each that would correct it.
  *
  * The command line changes micro batch or accumulation, and what the file says of the other stays;
  * then train_batch_size follows.

@@ -1,7 +1,7 @@
 /*
  * config_check: what no single key can be blamed for: parameters of another optimizer or schedule,
  * two precisions at once, offloading that the ZeRO stage has no place for. Each message names the
- * key, where it stands, and the edit that mends it.
+ * key, where it stands, and the edit that corrects it.
  */
 #include "config/config_private.h"
 

@@ -231,6 +231,16 @@ static int add_alpha(cJSON *adapter)
     return cJSON_AddNumberToObject(adapter, "lora_alpha", 2 * rank->valuedouble) ? 0 : -ENOMEM;
 }
 
+/* How adapters are scaled, dropped and placed does not yet ask for any: a rank does, or the section
+ * of the file, which PEFT gives a rank. */
+static int need_rank(const char *name)
+{
+    return zinf_fail(-EINVAL,
+                     "%s is for adapters, and neither --lora-rank nor zinf.adapter asks for any: "
+                     "add --lora-rank N, such as 16, or leave out %s",
+                     name, name);
+}
+
 /* Members of zinf.adapter, one by one; the file's others stay. */
 static int override_adapter(struct config_loader *loader)
 {
@@ -251,9 +261,12 @@ static int override_adapter(struct config_loader *loader)
         if (!cJSON_AddItemToObject(adapter, member, value))
             cJSON_Delete(value);
     }
-    if (ranks && add_alpha(adapter)) {
+    int code = name && !ranks && !text ? need_rank(name) : 0;
+    if (!code && ranks && add_alpha(adapter))
+        code = zinf_fail(-ENOMEM, "no memory for the configuration");
+    if (code) {
         cJSON_Delete(adapter);
-        return zinf_fail(-ENOMEM, "no memory for the configuration");
+        return code;
     }
     if (name)
         return override_json(loader, "zinf.adapter", adapter, name);

@@ -256,7 +256,7 @@ static int op_storage(struct machine *m, unsigned n)
     return machine_take_storage(m, &id);
 }
 
-/* What torch hangs on a dictionary of tensors, "_metadata", says nothing of them. */
+/* What torch attaches to a dictionary of tensors, "_metadata", says nothing of them. */
 static int op_build(struct machine *m, unsigned n)
 {
     int code = machine_need(m, n);

@@ -53,7 +53,8 @@ void zinf_graph_destroy(struct zinf_graph *graph)
     free(built_of(graph));
 }
 
-void zinf_graph_reject(struct zinf_graph *graph, int code)
+/* Remembers code, with the present zinf_error(), unless something failed before. */
+static void reject(struct zinf_graph *graph, int code)
 {
     struct built *b = built_of(graph);
     if (b->code)
@@ -72,7 +73,7 @@ void *zinf_graph_take(struct zinf_graph *graph, size_t bytes)
         size_t room = size > CHUNK_BYTES ? size : CHUNK_BYTES;
         struct chunk *c = calloc(1, sizeof *c + room);
         if (!c) {
-            zinf_graph_reject(graph, zinf_fail(-ENOMEM, "no memory for a model's graph"));
+            reject(graph, zinf_fail(-ENOMEM, "no memory for a model's graph"));
             return NULL;
         }
         c->bytes = room;
@@ -89,7 +90,7 @@ void *zinf_graph_take(struct zinf_graph *graph, size_t bytes)
 static void *grow(struct zinf_graph *graph, void *list, uint32_t n, size_t item)
 {
     if (n >= MAX_ITEMS) {
-        zinf_graph_reject(graph, zinf_fail(-EINVAL, "a list of a model's graph is too long"));
+        reject(graph, zinf_fail(-EINVAL, "a list of a model's graph is too long"));
         return NULL;
     }
     bool full = n == 0 || (n >= MIN_ROOM && (n & (n - 1)) == 0);
@@ -109,7 +110,7 @@ static bool is_one_of(struct zinf_graph *graph, const char *what, uint32_t numbe
         return false;
     if (number < n)
         return true;
-    zinf_graph_reject(graph, zinf_fail(-EINVAL, "the graph has no %s %u", what, number));
+    reject(graph, zinf_fail(-EINVAL, "the graph has no %s %u", what, number));
     return false;
 }
 

@@ -15,8 +15,6 @@ int zinf_graph_create(struct zinf_graph **out);
 void zinf_graph_destroy(struct zinf_graph *graph);
 /* Zeroed memory of the graph; NULL when there is none, or after an earlier failure. */
 void *zinf_graph_take(struct zinf_graph *graph, size_t bytes);
-/* Remembers code, with the present zinf_error(), unless something failed before. */
-void zinf_graph_reject(struct zinf_graph *graph, int code);
 
 /* All return the new one's number, 0 after a failure. Names are cut to their field's length. */
 uint32_t zinf_graph_add_value(struct zinf_graph *graph, const struct zinf_value *value);

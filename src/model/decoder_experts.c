@@ -58,7 +58,7 @@ static bool is_usual(enum decoder_place place)
 static uint32_t add_hidden(struct zinf_graph *graph, const struct decoder *d, const char *name,
                            int64_t layer)
 {
-    char numbered[24];
+    char numbered[32];
     snprintf(numbered, sizeof numbered, "%s.%lld", name, (long long)layer);
     return decoder_add_hidden(graph, d, numbered);
 }

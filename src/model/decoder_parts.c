@@ -25,7 +25,8 @@ uint32_t decoder_add_hidden(struct zinf_graph *graph, const struct decoder *d, c
     return decoder_add_columns(graph, d, name, d->hidden);
 }
 
-bool decoder_is_mixed(const struct decoder *d, int64_t layer)
+/* Whether a layer has a recurrent mixer in the place of attention. */
+static bool is_mixed(const struct decoder *d, int64_t layer)
 {
     return d->mixed && d->mixed[layer] && !d->mixer_beside;
 }
@@ -57,7 +58,7 @@ struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, cons
     if (decoder_parts_of(d, layer) == DECODER_MLP_ALONE) {
         tensors.list = d->mlp_tensors;
         tensors.n = d->n_mlp_tensors;
-    } else if (decoder_is_mixed(d, layer)) {
+    } else if (is_mixed(d, layer)) {
         tensors.list = d->mixed_tensors;
         tensors.n = d->n_mixed_tensors;
     } else if (kind_of(d, layer)) {
@@ -209,7 +210,7 @@ static void make_attention(const struct decoder *d, int64_t layer, const int at[
     PLACE(a, of_attention, at);
     if (a->latent.kv_rank)
         move_latent_norms(a);
-    if (decoder_is_mixed(d, layer))
+    if (is_mixed(d, layer))
         place_mixer(d, a, at);
     if (d->packed || a->piece)
         a->segments = a->rope.rotary_dims ? 2 : 1;

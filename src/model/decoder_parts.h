@@ -41,8 +41,7 @@ int decoder_check_numbers(const struct decoder *d);
 struct block_spec decoder_make_block(const struct decoder *d, int64_t layer,
                                      const int at[DECODER_PLACES]);
 
-/* Whether a layer has a recurrent mixer, which parts it has, and its tensors in the file. */
-bool decoder_is_mixed(const struct decoder *d, int64_t layer);
+/* Which parts a layer has, and its tensors in the file. */
 enum decoder_parts decoder_parts_of(const struct decoder *d, int64_t layer);
 struct decoder_tensors decoder_list(const struct decoder *d, int64_t layer, const char *prefix);
 /* The decoder with the attention and the feed-forward size of a layer's kind. */

@@ -155,16 +155,17 @@ static struct zinf_row_map grouped_keys(const struct decoder *d, uint64_t group,
                                  .count = n};
 }
 
-/* Adds the queries of some heads and then their gates. The file has a head's queries and then its
- * gate. */
+/* Adds the queries of a shard's heads and then their gates. The file has a head's queries and then
+ * its gate. */
 static void add_gated(struct zinf_graph *graph, uint32_t unit, const struct decoder *d,
                       const struct decoder_tensors *tensors, const struct shards_source *s,
-                      uint64_t first_head, uint64_t heads)
+                      uint32_t shard)
 {
     const uint64_t dim = (uint64_t)d->attention.head_dim;
+    const uint64_t heads = (uint64_t)d->attention.n_heads / d->shards.of;
     for (uint64_t gate = 0; gate < 2; gate++)
         shards_add_rows(graph, unit, s, tensors,
-                        (struct zinf_row_map){.file_first = (2 * first_head + gate) * dim,
+                        (struct zinf_row_map){.file_first = (2 * shard * heads + gate) * dim,
                                               .file_stride = 2 * dim,
                                               .flat_first = gate * heads * dim,
                                               .flat_stride = dim,
@@ -184,7 +185,7 @@ static int add_queries(struct zinf_graph *graph, uint32_t unit, const struct dec
         const int at = shards_add_tensor(graph, unit, s, i, gated ? 2 * rows : rows);
         first = first < 0 ? at : first;
         if (gated) {
-            add_gated(graph, unit, d, tensors, s, i * heads, heads);
+            add_gated(graph, unit, d, tensors, s, i);
             continue;
         }
         shards_add_rows(graph, unit, s, tensors,

@@ -278,7 +278,9 @@ int frame_refuse_chunks(const struct zinf_frame *f, const char *what)
                      "%s: stage %s has %s, which is not possible in %s of a sequence yet: set %s",
                      parts ? "zinf.context_parts" : "zinf.sequence_chunk", f->stage->name, what,
                      parts ? "parts" : "chunks",
-                     parts ? "zinf.mesh.context and zinf.context_parts to 1" : "the key to 0");
+                     parts ? "zinf.mesh.context and zinf.context_parts to 1"
+                           : "the key to 0, and for less memory zinf.activation_device to cpu or "
+                             "nvme");
 }
 
 int64_t frame_whole_length(const struct zinf_frame *f)
@@ -390,6 +392,11 @@ int64_t frame_length(const struct zinf_frame *f)
 uint64_t frame_width(const struct zinf_frame *f)
 {
     return zinf_dtype_bytes(f->compute->dtype);
+}
+
+uint64_t frame_rows_bytes(const struct zinf_frame *f, int64_t cols)
+{
+    return (uint64_t)(frame_rows(f) * cols) * frame_width(f);
 }
 
 struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32_t site,

@@ -354,6 +354,8 @@ const struct zinf_unit *frame_unit(const struct zinf_frame *f, uint32_t unit);
 int64_t frame_rows(const struct zinf_frame *f);   /* rows of out[0] */
 int64_t frame_length(const struct zinf_frame *f); /* rows of it that a sample has */
 uint64_t frame_width(const struct zinf_frame *f); /* bytes of a parameter */
+/* Bytes of rows of out[0] with so many columns of the parameters' number type. */
+uint64_t frame_rows_bytes(const struct zinf_frame *f, int64_t cols);
 /* The dropout with rate p at a site; off if the frame does not train. elements_per_sample: elements
  * of the masked tensor that the call has of a sample. */
 struct zinf_dropout frame_dropout_at(const struct zinf_frame *f, float p, uint32_t site,

@@ -155,20 +155,26 @@ static int add_input(struct zinf_frame *f, const struct part *a, const void *dy,
     return code || !masks ? code : frame_residual(f, &added);
 }
 
-/* out [m][n] = x^T y over rows, fp32 */
-static int outer(struct zinf_frame *f, const struct part *a, const void *x, int64_t m, int64_t ldx,
-                 const void *y, int64_t n, float *out)
+struct factor {
+    const void *at; /* [rows][ld], of which the first columns count */
+    int64_t cols, ld;
+};
+
+/* out [x.cols][y.cols] = x^T y over rows, fp32 */
+static int outer(struct zinf_frame *f, const struct part *a, struct factor x, struct factor y,
+                 float *out)
 {
     struct zinf_matmul args = frame_product(f);
-    args.m = m;
-    args.n = args.ldb = args.ldc = n;
+    args.m = x.cols;
+    args.n = args.ldc = y.cols;
     args.k = a->rows;
-    args.a = x;
-    args.b = y;
+    args.a = x.at;
+    args.b = y.at;
     args.c = out;
     args.c_dtype = ZINF_DTYPE_F32;
     args.trans_a = true;
-    args.lda = ldx;
+    args.lda = x.ld;
+    args.ldb = y.ld;
     return frame_matmul(f, &args);
 }
 
@@ -182,9 +188,10 @@ static int gradient_of_a(struct zinf_frame *f, const struct part *a, const void 
     int code = mask(f, a, x, &masked);
     if (!code)
         code = make_v(f, a, dy, &v);
-    if (!code)
-        code = a->turned ? outer(f, a, masked, a->in, a->in, v, a->rank, out)
-                         : outer(f, a, v, a->rank, a->rank, masked, a->in, out);
+    if (!code) {
+        const struct factor left = {v, a->rank, a->rank}, right = {masked, a->in, a->in};
+        code = a->turned ? outer(f, a, right, left, out) : outer(f, a, left, right, out);
+    }
     frame_release(f, mark);
     return code;
 }
@@ -200,7 +207,8 @@ static int gradient_of_b(struct zinf_frame *f, const struct part *a, const void 
     if (!code)
         code = make_u(f, a, masked, &u);
     if (!code)
-        code = outer(f, a, columns(f, a, dy, frame_width(f)), a->out, a->ld, u, a->rank, out);
+        code = outer(f, a, (struct factor){columns(f, a, dy, frame_width(f)), a->out, a->ld},
+                     (struct factor){u, a->rank, a->rank}, out);
     frame_release(f, mark);
     return code;
 }

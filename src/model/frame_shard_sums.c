@@ -116,7 +116,7 @@ int shard_copy_rows(struct zinf_frame *f, int64_t cols, struct shard_rows x, str
 int shard_gather_rows(struct zinf_frame *f, const struct shard_rows *own, int64_t cols, void *all)
 {
     const struct zinf_shards *c = &f->graph->shards;
-    const uint64_t bytes = (uint64_t)(frame_rows(f) * cols) * frame_width(f);
+    const uint64_t bytes = frame_rows_bytes(f, cols);
     int code = 0;
     for (uint32_t i = 0; !code && i < c->n; i++)
         code = shard_copy_rows(f, cols, own[i],

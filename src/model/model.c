@@ -470,6 +470,11 @@ bool zinf_model_drops(const struct zinf_model *m, const char *name)
     return is && zinf_model_head(m) != ZINF_HEAD_USUAL;
 }
 
+const char *zinf_config_class_name(const cJSON *config, int64_t number)
+{
+    return classes_name(config, number);
+}
+
 const char *zinf_model_class_name(const struct zinf_model *m, int64_t number)
 {
     return classes_name(m->config, number);

@@ -178,6 +178,7 @@ enum zinf_model_head zinf_model_head(const struct zinf_model *model);
 bool zinf_model_drops(const struct zinf_model *model, const char *name);
 /* The name of a class by its number; NULL: it has none. Borrowed from the configuration. */
 const char *zinf_model_class_name(const struct zinf_model *model, int64_t number);
+const char *zinf_config_class_name(const cJSON *config, int64_t number);
 uint64_t zinf_model_n_params(const struct zinf_model *model);  /* without gaps; tied once */
 uint64_t zinf_model_n_trained(const struct zinf_model *model); /* the trained ones of these */
 

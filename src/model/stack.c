@@ -72,8 +72,8 @@ static struct layer_spec make_layer(const struct stack *k, int64_t layer, bool c
 
 /* ---- stages ---- */
 
-void stack_add_layer(struct zinf_graph *graph, const struct stack *k, struct stack_shared *v,
-                     int64_t layer)
+static void add_layer(struct zinf_graph *graph, const struct stack *k, struct stack_shared *v,
+                      int64_t layer)
 {
     const struct decoder *d = &k->d;
     const char *kind = d->source ? "source_block" : "block";
@@ -103,8 +103,8 @@ void stack_add_layer(struct zinf_graph *graph, const struct stack *k, struct sta
 
 /* Adds the stages from tokens to the first layer's input. The table has n tiles from unit `tiles`
  * on. */
-void stack_add_entry(struct zinf_graph *graph, const struct stack *k, struct decoder_values *v,
-                     uint32_t tiles, uint32_t n)
+static void add_entry(struct zinf_graph *graph, const struct stack *k, struct decoder_values *v,
+                      uint32_t tiles, uint32_t n)
 {
     const struct decoder *d = &k->d;
     const char *first = d->source ? "source.0" : "x.0";
@@ -145,10 +145,10 @@ uint32_t stack_add_encoder(struct zinf_graph *graph, const struct stack *k,
 {
     const struct decoder *d = &k->d;
     const uint32_t tiles = decoder_add_tiles(graph, d, "table", d->table);
-    stack_add_entry(graph, k, v, tiles, graph->n_units - tiles);
+    add_entry(graph, k, v, tiles, graph->n_units - tiles);
     struct stack_shared shared = {.x = v->x, .segments = v->segments};
     for (int64_t layer = 0; layer < d->n_layers; layer++) {
-        stack_add_layer(graph, k, &shared, layer);
+        add_layer(graph, k, &shared, layer);
         if (!layer && k->convolution.width)
             stack_add_convolution(graph, k, &shared, v->x);
     }
@@ -231,18 +231,18 @@ int stack_build_pair(struct zinf_graph *graph, struct stack *source, struct stac
     struct pair_inputs v = add_inputs(graph, s, t);
     uint32_t tiles = decoder_add_tiles(graph, t, "table", t->table);
     uint32_t n_tiles = graph->n_units - tiles;
-    stack_add_entry(graph, source, &v.source, tiles, n_tiles);
+    add_entry(graph, source, &v.source, tiles, n_tiles);
     struct stack_shared from = {.x = v.source.x, .segments = v.source.segments};
     for (int64_t layer = 0; layer < s->n_layers; layer++)
-        stack_add_layer(graph, source, &from, layer);
+        add_layer(graph, source, &from, layer);
     struct stack_shared to = {.segments = v.target.segments,
                               .source = add_source_end(graph, s, from.x),
                               .source_segments = v.source.segments,
                               .crosses = true};
-    stack_add_entry(graph, target, &v.target, tiles, n_tiles);
+    add_entry(graph, target, &v.target, tiles, n_tiles);
     to.x = v.target.x;
     for (int64_t layer = 0; layer < t->n_layers; layer++)
-        stack_add_layer(graph, target, &to, layer);
+        add_layer(graph, target, &to, layer);
     decoder_add_head(graph, t, &v.target, decoder_add_final_norm(graph, t, to.x), tiles);
     return 0;
 }

@@ -19,17 +19,11 @@ struct stack_shared {
 
 /* As decoder_cut. */
 int stack_cut(struct zinf_graph *graph, const struct stack *stack);
-/* Tokens to what the first layer takes, v->x; tiles: n of the table, from this unit on. */
-void stack_add_entry(struct zinf_graph *graph, const struct stack *stack, struct decoder_values *v,
-                     uint32_t tiles, uint32_t n);
 /* An encoder of ZINF_ROWS_OF_TARGET: the inputs of its tokens; from there to the last layer's rows,
  * v's x. The second returns the number of the table's first tile. */
 struct decoder_values stack_add_inputs(struct zinf_graph *graph, const struct decoder *d);
 uint32_t stack_add_encoder(struct zinf_graph *graph, const struct stack *stack,
                            struct decoder_values *v);
-/* From shared->x to the next one. */
-void stack_add_layer(struct zinf_graph *graph, const struct stack *stack,
-                     struct stack_shared *shared, int64_t layer);
 
 /* stack_tables.c: a unit's tensor that is a whole one of the file; its number. plain: its name has
  * no prefix of the family. */

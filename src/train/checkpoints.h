@@ -90,20 +90,16 @@ struct zinf_gguf_options {
                                       * precise one */
 };
 int zinf_gguf_export(const struct zinf_gguf_options *options);
-/* A model folder for a GGUF file, whose weights are read where they are: configuration, tokenizer
- * and an index of tensors, in the user's cache (XDG_CACHE_HOME or ~/.cache, below zinf/gguf). The
- * same file gets the same folder. *folder is on the heap. */
-int zinf_gguf_as_folder(const char *path, char **folder);
-/* Whether a path is of such a file: by its first bytes. */
-bool zinf_is_gguf(const char *path);
-/* The same for a folder with the layers of a pipeline: DeepSpeed's layer_NN-model_states.pt, as
- * gdGPT has them, beside config.json and the tokenizer. The weights are read where they are, by
- * ranges, under the names that transformers has for the model. */
+/* A model folder for a folder with the layers of a pipeline: DeepSpeed's layer_NN-model_states.pt,
+ * as gdGPT has them, beside config.json and the tokenizer. The weights are read where they are, by
+ * ranges, under the names that transformers has for the model. *folder is on the heap. */
 int zinf_layers_as_folder(const char *path, char **folder);
 /* Whether a folder has such layers, and no weights in another form. */
 bool zinf_is_layers(const char *path);
-/* A model folder for a path that is none itself, of either kind; *folder NULL: it is none of them.
- */
+/* A model folder for a path that is none itself: a GGUF file, or such layers; *folder NULL: it is
+ * neither. Of a GGUF file it is in the user's cache (XDG_CACHE_HOME or ~/.cache, below zinf/gguf):
+ * configuration, tokenizer and an index of tensors, whose weights are read where they are. The same
+ * file gets the same folder. */
 int zinf_model_as_folder(const char *path, char **folder);
 /* } not installed */
 /* Writes a model folder with the adapter added to the base's weights, W + scale B A in fp32, in
@@ -117,6 +113,12 @@ struct zinf_merge_options {
     uint64_t max_shard_bytes; /* 0: 5e9 */
 };
 int zinf_adapter_merge(const struct zinf_merge_options *options);
+/* { not installed */
+struct zinf_labels; /* text/samples/task.h */
+/* The classes whose head an adapter's folder has, by the names that the training knew them by; none
+ * where it says none, as PEFT's folders do. */
+int zinf_adapter_labels(const char *folder, struct zinf_labels *labels);
+/* } not installed */
 
 /* Joins adapters of one base into one adapter, which computes their weighted sum, as a PEFT folder.
  * The rank of each module is the sum of theirs. -ENOTSUP: use_dora, bias, modules_to_save. -EINVAL:

@@ -120,7 +120,8 @@ struct setup {
     uint32_t own_layers; /* layers of this rank; the embedding and the head count as one each */
     struct zinf_net *borders[2];
     struct zinf_net *handing[2]; /* nets of two for ranks along CONTEXT */
-    /* of all ranks along DATA, for what the lane DEVICE tells of pairs in parts; or NULL */
+    /* of all ranks along DATA, for what the lane DEVICE tells of pairs whose samples or sequences
+     * these ranks share; or NULL */
     struct zinf_net *telling;
     struct shared_unit *shared; /* [n_shared]: trained units that several pipeline ranks have */
     uint32_t n_shared;
@@ -366,6 +367,10 @@ static inline bool is_piped(const struct setup *s)
 {
     return pipe_axis(s)->world > 1;
 }
+/* How many of this rank's samples go forward through a pipeline before the first of them goes back:
+ * in chunks, the least number at which no loss compares them with others. Groups of ranks take the
+ * samples of a micro-batch in turn. */
+int64_t setup_samples_together(const struct setup *s);
 /* How many contributions to a gradient a stage makes one after the other. With context parallelism
  * one for each sample, which is summed over ranks before it is added to the others; a pipeline has
  * a visit for each instead. */
@@ -374,15 +379,25 @@ static inline int64_t setup_turns(const struct setup *s)
     return in_parts(s) && !is_piped(s) ? s->n_micro / s->own_chunks : 1;
 }
 
+/* Whether ranks along DATA take micro-batches in turn, since gradients are summed over ranks one
+ * micro-batch at a time. */
+static inline bool goes_in_turn(const struct setup *s)
+{
+    return is_piped(s) || in_parts(s);
+}
+/* Whether ranks tell each other of the samples, or the chunks of samples, that losses compare. */
+static inline bool setup_tells(const struct setup *s)
+{
+    return s->n_chunks > 1 && goes_in_turn(s) && data_axis(s)->world > 1;
+}
 /* The number, among those of all ranks, of a rank's micro-batch, or of its sample if sequences are
- * in chunks. Each rank has consecutive ones; or ranks take them in turn, if gradients are summed
- * over ranks one micro-batch at a time. In both cases the sums are subtrees of one tree. */
+ * in chunks. Each rank has consecutive ones, unless ranks take them in turn. In both cases the sums
+ * are subtrees of one tree. */
 static inline uint64_t setup_micro(const struct setup *s, int64_t micro)
 {
     const uint64_t ranks = setup_sharers(s), rank = data_axis(s)->rank / context_axis(s)->world;
-    return is_piped(s) || in_parts(s)
-               ? (uint64_t)micro * ranks + rank
-               : (uint64_t)(s->n_micro / s->own_chunks) * rank + (uint64_t)micro;
+    return goes_in_turn(s) ? (uint64_t)micro * ranks + rank
+                           : (uint64_t)(s->n_micro / s->own_chunks) * rank + (uint64_t)micro;
 }
 /* The layout of all units, including those of other pipeline ranks, as ranks along DATA cut them.
  */

@@ -79,6 +79,20 @@ void setup_cut_sequences(struct setup *s)
     s->exact = true;
 }
 
+static int64_t divisor_of(int64_t a, int64_t b)
+{
+    return b ? divisor_of(b, a % b) : a;
+}
+
+int64_t setup_samples_together(const struct setup *s)
+{
+    const struct zinf_model_preference *of = zinf_model_preference(s->model);
+    if (!of || s->n_chunks == 1)
+        return 1;
+    const int64_t compared = zinf_preference_has_common(of->kind) ? s->windows : 2;
+    return compared / divisor_of(compared, setup_sharers(s));
+}
+
 static int refuse(const struct setup *s, const char *what, const char *remedy)
 {
     return in_parts(s)
@@ -90,19 +104,6 @@ static int refuse(const struct setup *s, const char *what, const char *remedy)
                            remedy);
 }
 
-/* A rank of a pipeline would go back through a sample before its pair has come. Groups of ranks
- * that share sequences take samples in turn, and the texts of a row are one rank's. */
-static int check_together(const struct setup *s)
-{
-    const bool in_turn = in_parts(s) && setup_sharers(s) > 1;
-    const bool compares = s->graph->embeddings && compares_samples(s);
-    const char *what = is_piped(s) && s->options.pairs
-                           ? "losses of pairs over ranks of a pipeline (zinf.mesh.pipe)"
-                       : in_turn && compares ? "losses of embeddings by several groups of ranks"
-                                             : NULL;
-    return what ? refuse(s, what, "set the key to 0") : 0;
-}
-
 /* What is not of one sequence's tokens alone. Stages refuse by themselves what they cannot hand
  * over from chunk to chunk (model/stages/part_chunk.c). */
 static int check_graph(const struct setup *s)
@@ -112,7 +113,7 @@ static int check_graph(const struct setup *s)
         if (g->values[v].kind == ZINF_VALUE_REFERENCE)
             return refuse(s, "losses that compare with a reference model in the same step",
                           "set the key to 0");
-    return check_together(s);
+    return 0;
 }
 
 int setup_check_chunks(const struct setup *s)

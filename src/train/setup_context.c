@@ -47,7 +47,7 @@ int setup_check_context(const struct setup *s)
 int setup_find_tellers(struct setup *s)
 {
     const struct zinf_axis *data = data_axis(s);
-    return in_parts(s) && data->world > 1 && !zinf_net_is_described(data->net)
+    return setup_tells(s) && !zinf_net_is_described(data->net)
                ? zinf_net_split(data->net, 0, data->rank, &s->telling)
                : 0;
 }

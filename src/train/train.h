@@ -222,6 +222,9 @@ int zinf_trainer_step(struct zinf_trainer *trainer, const struct zinf_batch *bat
  * loss is a mean over windows (graph.h), every target counts with that mean. */
 int zinf_trainer_loss(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                       int64_t n_windows, double *sum, uint64_t *count);
+/* What the cross-entropy has of the sum that zinf_trainer_loss gave last: all but the losses that
+ * balance experts. */
+double zinf_trainer_cross_entropy(const struct zinf_trainer *trainer);
 /* Forward and backward of one micro-batch, without dropout; loss and gradient norm. */
 int zinf_trainer_gradients(struct zinf_trainer *trainer, const struct zinf_batch *batch,
                            double *loss, double *grad_norm);
@@ -264,6 +267,8 @@ struct zinf_run_best {
 struct zinf_evaluation {
     const char *set; /* the part of the evaluation data (text.h), borrowed; NULL: all */
     double loss;     /* the mean */
+    /* the mean without the loss that balances experts: the perplexity is its exponential */
+    double cross_entropy;
     uint64_t tokens; /* tokens that count; or labels, or pairs */
     struct zinf_rewards rewards;
 };
@@ -332,6 +337,10 @@ struct zinf_run_options {
  * is the last one. The output folder is locked meanwhile. If this rank alone fails, it tells the
  * others. */
 int zinf_run_train(const struct zinf_run_options *options);
+/* If options.references asks for it, sets the references of the samples of data to the
+ * log-probabilities by the model in options.model_path without adapters, for an evaluation: a run
+ * does so by itself. All ranks must call it. */
+int zinf_run_refer(const struct zinf_trainer_options *options, struct zinf_dataset *data);
 /* Evaluates every window of data, in order. */
 int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *config,
                       struct zinf_dataset *data, struct zinf_evaluation *out);

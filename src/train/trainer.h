@@ -88,6 +88,7 @@ struct zinf_trainer {
     struct zinf_compute compute;
     float gradient_scale; /* factor on the loss: loss scale / targets of the step */
     float mean_scale;     /* factor on auxiliary losses: loss scale / micro-batches */
+    double cross_entropy; /* a part of the last sum of zinf_trainer_loss */
     struct zinf_shard_ranks shard_ranks; /* used by compute with tensor parallelism */
     struct frame_arrays *frame;
     struct chunk_rows *chunks;

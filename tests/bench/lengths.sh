@@ -1,6 +1,6 @@
 #!/bin/bash
 # What padding costs: a small LLaMA on conversations of many lengths, with whole windows, with steps
-# as long as their longest sample, and so with samples grouped by length. Counts rows, which hang on
+# as long as their longest sample, and so with samples grouped by length. Counts rows, which depend on
 # nothing but the data, and measures tokens without padding a second, twice each, in turn.
 # usage: tests/bench/lengths.sh BUILD [FOLDER]
 set -eu

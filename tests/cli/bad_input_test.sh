@@ -223,6 +223,11 @@ fi
     --prefix 'say: ' --class-weights balanced >said.out 2>said.err
 holds said.err "--prefix, --class-weights changes nothing: the task is causal-lm, see --task"
 verdict $? "options of other tasks are named"
+"$zinf" eval --model model --data text.txt --seq-len 16 --threads 1 --few-shot text.txt --beta 0.5 \
+    --choices letters --truncate beginning --min-tokens 3 --length-percentile 50 >said.out 2>said.err &&
+    holds said.err "--beta, --few-shot, --choices changes nothing: the task is causal-lm" \
+        "--truncate, --min-tokens, --length-percentile changes nothing for text.txt, a stream of text"
+verdict $? "and of an evaluation, and of samples where there are none"
 
 # ---- drives ----
 offload no-path.json ""

@@ -69,11 +69,7 @@ is_ended() { # signal, its number
     "$zinf" bench nvme --path "$work/a" --size 64MiB --seconds 600 >"$work/said.out" \
         2>"$work/said.err" &
     pid=$!
-    waited=0
-    until grep -q "in flight" "$work/said.err" || [ $waited -ge 300 ]; do
-        sleep 0.05
-        waited=$((waited + 1))
-    done
+    wait_until $pid grep -q "in flight" "$work/said.err"
     kill "-$1" $pid
     wait $pid
     [ $? -eq $((128 + $2)) ] && complains "removed at the end" "all data for the first time" \

@@ -35,11 +35,7 @@ check "the same bits" cmp whole/model/model.safetensors little/model/model.safet
 
 $command --sequence-chunk 16 --steps 4 --output killed --accumulate 2 >said.out 2>said.err &
 pid=$!
-waited=0
-until [ "$(wc -l <killed/log.jsonl)" -ge 2 ] || [ $waited -ge 600 ]; do
-    sleep 0.02
-    waited=$((waited + 1))
-done 2>/dev/null
+wait_until $pid has_lines killed 2
 kill -9 $pid
 wait $pid 2>/dev/null
 run 1 $command --sequence-chunk 64 --steps 4 --output killed --accumulate 2 --resume

@@ -83,6 +83,36 @@ complains "is given a new head, classifier.weight, classifier.bias: fresh" &&
     config_of other/model | grep -q '"id2label":{"0":"different","1":"paraphrase"}'
 verdict $? "they are those of the data"
 
+# ---- adapters ----
+
+# Above a model without a head, and above one that has numbers for as many classes.
+cp -r kinds/model numbers && tr -d '\n\t' <kinds/model/config.json | sed 's/"id2label":{[^}]*}/"num_labels":3/
+    s/"label2id":{[^}]*},*//; s/,}/}/' >numbers/config.json
+for below in base numbers; do
+    check "adapters above $below" train 0 lora-$below --model $below --data kinds.tsv --eval-data kinds.tsv \
+        $columns --micro-batch 8 --steps 30 --lora-rank 2 --task classification
+    check "are evaluated" evaluate 0 --model $below --adapter lora-$below/model --data kinds.tsv $columns \
+        --task classification --micro-batch 8 --predictions said.jsonl
+    awk -v a="$(field loss said.out)" -v b="$(field eval_loss lora-$below/log.jsonl)" \
+        'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-12) }'
+    verdict $? "to the loss of their training"
+    grep -q '"reference":"vehicle"' said.jsonl
+    verdict $? "with the names of its classes"
+    # Names that the adapters do not know are no reason to call class 0 something else.
+    sed 's/art$/brt/' kinds.tsv >other.tsv
+    check "other names" train 1 lora-more --model $below --adapter lora-$below/model --data other.tsv \
+        $columns --steps 1 --task classification
+    complains "the label brt is none of the 3 classes: art, food, vehicle"
+    verdict $? "are refused when they are trained further"
+done
+check "merged" run 0 "$zinf" export --merge --model numbers --checkpoint lora-numbers/model --output merged
+config_of merged | grep -q '"id2label":{"0":"art","1":"food","2":"vehicle"}'
+verdict $? "they leave the names in config.json"
+check "which" evaluate 0 --model merged --data kinds.tsv $columns --micro-batch 8
+awk -v a="$(field loss said.out)" -v b="$(field eval_loss lora-numbers/log.jsonl)" \
+    'BEGIN { exit !((a - b) ^ 2 < 1e-10) }'
+verdict $? "has their loss"
+
 # ---- weights of classes ----
 
 weigh() { # output, options...

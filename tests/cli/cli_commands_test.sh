@@ -80,7 +80,7 @@ adapter() {
     "$zinf" init --arch gpt2 --size small --layers 1 --hidden 32 --heads 2 --tokenizer bytes \
         --context 32 --output "$work/bytes" >/dev/null &&
         run 0 "$zinf" train --model "$work/bytes" --data "$work/text.txt" --steps 1 --seq-len 8 --progress none \
-        --threads 1 --lora-alpha 6 --output "$work/adapted" &&
+        --threads 1 --lora-rank 8 --lora-alpha 6 --output "$work/adapted" &&
         complains "adapters      LoRA of rank 8, alpha 6: " &&
         run 0 "$zinf" inspect "$work/adapted/model" &&
         says "adapter: LORA of rank 8, alpha 6, for " "no problem found" "lora_A.weight" || return 1

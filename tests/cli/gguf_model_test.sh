@@ -42,6 +42,11 @@ same_pieces() { # a tokenizer of SentencePiece's
     done
     [ -s of-pieces ] && cmp of-pieces of-pieces.gguf
 }
+same_bytes() { # tokens that are never merged
+    run 0 "$zinf" init --arch gpt2 --size small --layers 1 --hidden 32 --heads 2 --tokenizer bytes \
+        --context 32 --output bytes && run 0 "$zinf" export --checkpoint bytes --gguf f32 \
+        --output bytes.gguf && loss bytes folder && loss bytes.gguf file && cmp folder file
+}
 adapted() { # model, output
     run 0 "$zinf" train --model "$1" --data text.txt --seq-len 32 --steps 3 --lora-rank 2 \
         --threads 1 --progress none --output "$2"
@@ -116,6 +121,7 @@ if "$zinf" data --model "$fixtures/gemma2" --data text.txt 2>&1 | grep -q "witho
 else
     check "the pieces of the folder" same_pieces
 fi
+check "the tokens of a folder that has bytes alone" same_bytes
 check "the adapters of the folder" same_adapter
 check "merged into the file" merged
 check "estimate" planned

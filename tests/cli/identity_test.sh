@@ -30,15 +30,11 @@ stopped() { # output, options...: killed after its third step, kept beside itsel
     train --steps 1000000 --output "$out" "$@" >/dev/null 2>&1 &
     pid=$!
     prefix=
-    waited=0
-    until [ "$(wc -l 2>/dev/null <"$out/log.jsonl" || echo 0)" -ge 3 ] || [ $waited -ge 600 ]; do
-        sleep 0.05
-        waited=$((waited + 1))
-    done
+    wait_until $pid has_lines "$out" 3
     kill -9 $pid
     wait $pid 2>/dev/null
     steps=$(($(wc -l <"$out/log.jsonl") + 2))
-    [ $waited -lt 600 ]
+    has_lines "$out" 3
 }
 refused() { # what, words of the message, options...
     what=$1

@@ -68,11 +68,7 @@ page() { # name
 serves() { # a line
     eval "exec $1 --port 0" >said.out 2>said.err &
     server=$!
-    tries=0
-    until grep -q '^http' said.out || ! kill -0 "$server" 2>/dev/null || [ $tries -ge 300 ]; do
-        sleep 0.1
-        tries=$((tries + 1))
-    done
+    wait_until "$server" grep -q '^http' said.out
     grep -q '^http' said.out
     said=$?
     kill -TERM "$server" 2>/dev/null

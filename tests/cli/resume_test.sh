@@ -24,16 +24,6 @@ start() { # output, options...; a run that goes on until it is stopped
     $command --output "$out" --steps 1000000 "$@" >said.out 2>said.err &
     pid=$!
 }
-wait_for() { # shell condition
-    waited=0
-    until eval "$1" 2>/dev/null || [ $waited -ge 300 ] || ! kill -0 $pid 2>/dev/null; do
-        sleep 0.05
-        waited=$((waited + 1))
-    done
-}
-lines() { # at least so many in the log
-    [ "$(wc -l <"$out/log.jsonl")" -ge "$1" ]
-}
 step_of() { # output
     sed 's/checkpoint-//' "$1/latest"
 }
@@ -49,13 +39,13 @@ $command --model model --output first --resume=nowhere >said.out 2>said.err
 verdict $? "--resume=DIR without a checkpoint is refused"
 
 start asked --model model
-wait_for 'lines 2'
+wait_until $pid has_lines "$out" 2
 kill -USR1 $pid
-wait_for '[ -e asked/latest ]'
+wait_until $pid [ -e asked/latest ]
 saved=$(step_of asked)
-wait_for "lines $((saved + 2))"
+wait_until $pid has_lines "$out" $((saved + 2))
 kill -0 $pid 2>/dev/null && [ -f "asked/checkpoint-$saved/trainer_state.json" ] &&
-    lines $((saved + 2))
+    has_lines "$out" $((saved + 2))
 verdict $? "SIGUSR1 saves and goes on"
 kill -TERM $pid
 wait $pid
@@ -77,11 +67,11 @@ status=$?
 $command --model model --output whole --steps $total >said.out 2>whole.err &&
     [ $status -eq 0 ] && cmp -s asked/model/model.safetensors whole/model/model.safetensors
 verdict $? "--resume, without --model, ends with the same weights"
-[ "$(losses asked)" = "$(losses whole)" ] && lines $total
+[ "$(losses asked)" = "$(losses whole)" ] && has_lines "$out" $total
 verdict $? "the log has every step once, with the same losses"
 
 start int --model model --save-every 1000000
-wait_for 'lines 2'
+wait_until $pid has_lines "$out" 2
 kill -INT $pid
 wait $pid
 [ $? -eq 130 ] && [ -f "int/$(cat int/latest)/optimizer/moment2.safetensors" ]
@@ -94,7 +84,7 @@ for name in USR2 XCPU HUP; do
         continue
     fi
     start "of$name" --model model
-    wait_for 'lines 2'
+    wait_until $pid has_lines "$out" 2
     kill -$name $pid
     [ $name = HUP ] || { sleep 0.7 && kill -$name $pid 2>/dev/null; }
     wait $pid
@@ -106,7 +96,7 @@ done
 
 # A last evaluation of minutes is not waited for; one that is due is.
 start evaluated --model model --eval-data text.txt --progress none
-wait_for 'lines 2'
+wait_until $pid has_lines "$out" 2
 kill -INT $pid
 wait $pid
 [ $? -eq 130 ] && ! grep -q eval_loss evaluated/log.jsonl
@@ -116,7 +106,7 @@ $command --model model --output short --steps 2 --eval-data text.txt >said.out 2
 verdict $? "a training that is done ends with one, and with 0"
 
 start group --model model
-wait_for 'lines 2'
+wait_until $pid has_lines "$out" 2
 kill -INT $pid
 kill -INT $pid 2>/dev/null # as timeout(1) and launchers do
 wait $pid
@@ -124,7 +114,7 @@ wait $pid
 verdict $? "a signal that comes twice at once is one"
 
 start twice --model model
-wait_for 'lines 2'
+wait_until $pid has_lines "$out" 2
 kill -STOP $pid # before the step ends; two seconds pass before it can be done with saving
 kill -INT $pid
 kill -CONT $pid
@@ -159,7 +149,7 @@ verdict $? "it can be gone on from"
 # stopped are there too.
 rm -rf drive/zinf-*
 start lost --model model
-wait_for 'lines 3'
+wait_until $pid has_lines "$out" 3
 kill -KILL $pid
 wait $pid 2>/dev/null
 left=$(ls drive)

@@ -93,11 +93,7 @@ writer=$!
 "$zinf" train --model model --seq-len 16 --seed 3 --device host --progress none --output silent \
     --config ram.json --data silent.jsonl --streaming --steps 900 >said.out 2>said.err </dev/null &
 silent=$!
-tries=0
-while ! grep -q '"step": 7,' silent/log.jsonl 2>/dev/null && [ $tries -lt 600 ]; do
-    tries=$((tries + 1))
-    sleep 0.1
-done
+wait_until $silent has_lines silent 7
 sleep 0.5
 began=$(date +%s)
 kill -TERM $silent

@@ -73,15 +73,6 @@ void *shared_find(const struct shared_place *place, bool may_write)
     return found[at].memory = map(place, may_write);
 }
 
-void shared_reset(void)
-{
-    for (int i = 0; i < MOST_FOUND; i++) {
-        if (found[i].memory)
-            munmap(found[i].memory, found[i].place.bytes);
-        found[i].memory = NULL;
-    }
-}
-
 bool shared_has_ended(int pid)
 {
     int i = 0;

@@ -23,8 +23,6 @@ void *shared_create(struct shared_place *place, size_t bytes);
 void shared_free(void *memory, const struct shared_place *place);
 /* Another's, mapped once and kept; may_write: else it is only read. NULL: its maker is gone. */
 void *shared_find(const struct shared_place *place, bool may_write);
-/* Forgets what was found. */
-void shared_reset(void);
 /* Whether a process has ended; one that was not there to begin with has. */
 bool shared_has_ended(int pid);
 

@@ -116,7 +116,7 @@ static void test_packed_pages_that_are_not_compared(void)
     check_mutant(COMPARES_NO_PAGE, PACKED_SETTING, DAMAGE_BIT, "/extents");
 }
 
-/* A bit: of a page of other bytes most are numbers that are none, which loading refuses anyway. */
+/* A bit: of a page of other bytes most are NaN, which loading refuses anyway. */
 static void test_checkpoints_that_are_not_compared(void)
 {
     check_mutant(COMPARES_NO_CHECKPOINT, 3, DAMAGE_BIT, "/optimizer/");

@@ -33,12 +33,7 @@ unreadable() { # part of a path, output: all that is read there fails
 kill_after() { # output, lines of its log
     $command --output "$1" --steps 40 --resume >"$1.out" 2>"$1.err" &
     pid=$!
-    waited=0
-    until [ "$(cat "$1/log.jsonl" 2>/dev/null | wc -l)" -ge "$2" ] ||
-        [ $waited -ge 3000 ] || ! kill -0 $pid 2>/dev/null; do
-        sleep 0.005
-        waited=$((waited + 1))
-    done
+    wait_until $pid has_lines "$1" "$2"
     kill -KILL $pid 2>/dev/null
     wait $pid 2>/dev/null
 }

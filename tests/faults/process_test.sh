@@ -31,11 +31,7 @@ if ignores_hangups; then
 else
     $train --output hung --steps 1000000 >said.out 2>said.err &
     pid=$!
-    waited=0
-    until [ "$(cat hung/log.jsonl 2>/dev/null | wc -l)" -ge 2 ] || [ $waited -ge 600 ]; do
-        sleep 0.02
-        waited=$((waited + 1))
-    done
+    wait_until $pid has_lines hung 2
     kill -HUP $pid
     wait $pid
     [ $? -eq 129 ] && [ -f "hung/$(cat hung/latest)/trainer_state.json" ] && [ -f hung/model/config.json ]

@@ -47,12 +47,7 @@ killed() { # output, options...: in its steps
         "$zinf" train --model model --data text.txt --config config.json --seq-len 16 --threads 1 \
             --progress none --output "$out" --steps 30 "$@" >said.out 2>said.err &
         pid=$!
-        waited=0
-        until [ "$(cat "$out/log.jsonl" 2>/dev/null | wc -l)" -ge 8 ] ||
-            [ $waited -ge 3000 ] || ! kill -0 $pid 2>/dev/null; do
-            sleep 0.005
-            waited=$((waited + 1))
-        done
+        wait_until $pid has_lines "$out" 8
         kill -KILL $pid 2>/dev/null
         wait $pid 2>/dev/null
         [ ! -d "$out/model" ] && return

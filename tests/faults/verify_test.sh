@@ -28,12 +28,7 @@ kill_after() { # output, lines of its log, options...
     shift 2
     $command --output "$out" --steps 1000000 --resume "$@" >said.out 2>said.err &
     pid=$!
-    waited=0
-    until [ "$(cat "$out/log.jsonl" 2>/dev/null | wc -l)" -ge "$lines" ] ||
-        [ $waited -ge 600 ] || ! kill -0 $pid 2>/dev/null; do
-        sleep 0.02
-        waited=$((waited + 1))
-    done
+    wait_until $pid has_lines "$out" "$lines"
     kill -KILL $pid
     wait $pid 2>/dev/null
 }

@@ -8,6 +8,7 @@
  */
 #include "base/base.h"
 #include "base/random.h"
+#include "fuzz.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,7 +24,6 @@
 #define MAX_INPUT_BYTES (1u << 20)
 #define HANG_SECONDS 20 /* per input; far above any honest one, also under sanitizers */
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Present only in a sanitizer build, where a report ends the process without a signal. */
 extern void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 

@@ -5,16 +5,9 @@
  */
 #include "config/config_private.h"
 #include "set.h"
+#include "fuzz.h"
 
 #include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-    if (!condition)
-        abort();
-}
 
 static void check_config(const struct zinf_config *config)
 {

@@ -4,6 +4,7 @@
  * readable to its last element.
  */
 #include "formats/formats.h"
+#include "fuzz.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +12,6 @@
 #include <unistd.h>
 
 #define MOST_BYTES (1u << 20) /* of a tensor that is read */
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define MOST_FILES 6
 static const struct {
@@ -44,13 +43,7 @@ static const struct {
 #define N_CASES (sizeof cases / sizeof *cases)
 
 static char folders[N_CASES][64];
-static int fd = -1; /* the file that is fuzzed, in memory */
-
-static void require(bool condition)
-{
-    if (!condition)
-        abort();
-}
+static int fd = -1;
 
 static void remove_folders(void)
 {

@@ -4,10 +4,9 @@
  * before it left behind.
  */
 #include "text/chat/chat.h"
+#include "fuzz.h"
 
 #include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct zinf_tokenizer *tokenizer;
 

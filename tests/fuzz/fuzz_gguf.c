@@ -3,21 +3,14 @@
  * readable, from its first element to its last.
  */
 #include "formats/gguf.h"
+#include "fuzz.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MOST_ELEMS (1u << 18) /* of a tensor that is read whole */
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-    if (!condition)
-        abort();
-}
+#define MOST_ELEMS (1u << 18)
 
 static void check_tensor(const struct zinf_tensors *tensors, uint64_t index)
 {

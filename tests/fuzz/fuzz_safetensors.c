@@ -3,16 +3,9 @@
  * keep every promise of formats/safetensors.h, checked here in another way than the parser does.
  */
 #include "formats/safetensors.h"
+#include "fuzz.h"
 
 #include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-    if (!condition)
-        abort();
-}
 
 static void check_tensor(const struct zinf_tensor_info *info, const uint8_t *data, size_t size)
 {

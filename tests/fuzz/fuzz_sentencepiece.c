@@ -3,13 +3,12 @@
  * encode to ids within the vocabulary, and decode.
  */
 #include "text/tokenizer/tokenizer_json.h"
+#include "fuzz.h"
 
 #include <stdlib.h>
 
 static const char sample[] = "The fox's 42 <s> jumps\r\n\r\n  over\t<mask>  na\xc3\xafve "
                              "\xf0\x9f\x98\x80\xff\xe2\x82 you'll aab abab!\xe3\x80\x80";
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

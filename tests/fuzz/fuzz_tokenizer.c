@@ -3,13 +3,12 @@
  * encode and decode within bounds, and in two portions to the same ids as at once.
  */
 #include "text/tokenizer/tokenizer.h"
+#include "fuzz.h"
 
 #include <stdlib.h>
 
 static const char sample[] = "The fox's 42 <|endoftext|> jumps\r\n\r\n  over\t<mask>  na\xc3\xafve "
                              "\xf0\x9f\x98\x80\xff\xe2\x82 you'll aab abab!\xe3\x80\x80";
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static int encode_twice(const struct zinf_tokenizer *tokenizer, struct zinf_tokens *tokens)
 {

@@ -5,21 +5,14 @@
  */
 #include "formats/pickle.h"
 #include "formats/torch_file.h"
+#include "fuzz.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MOST_BYTES (1u << 20) /* of a tensor that is read */
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-    if (!condition)
-        abort();
-}
+#define MOST_BYTES (1u << 20)
 
 static void check_tensor(const struct zinf_tensors *tensors, uint64_t index, size_t size)
 {

@@ -5,6 +5,7 @@
  */
 #include "base/json.h"
 #include "fixture_folders.h"
+#include "fixture_numbers.h"
 #include "formats/formats.h"
 #include "model/composite.h"
 #include "model/tensors.h"
@@ -36,11 +37,6 @@ struct file {
     uint64_t at;
     double above, below;
 };
-
-static double number(const cJSON *object, const char *key)
-{
-    return cJSON_GetNumberValue(cJSON_GetObjectItem(object, key));
-}
 
 static char *path_in(const struct fixture *f, const char *name, char buffer[600])
 {
@@ -150,13 +146,6 @@ static void load_weights(struct frames *w, const struct fixture *f)
         free(flat);
     }
     zinf_tensors_close(file.tensors);
-}
-
-/* ---- results ---- */
-
-static bool near(double value, double wanted, double relative)
-{
-    return fabs(value - wanted) <= relative * fabs(wanted);
 }
 
 /* Those that are added to the graph's own. */

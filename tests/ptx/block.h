@@ -40,7 +40,7 @@ struct ptx_block {
     unsigned index[3], n_warps, n_threads;
     struct ptx_warp warps[PTX_MOST_WARPS];
     char *shared;
-    unsigned shared_bytes, static_bytes;
+    unsigned shared_bytes;
     struct shadow shared_shadow;
     bool failed;
 };

@@ -155,7 +155,7 @@ check "one rank to the end" run 0 lasts last.1
 "$zinf" train --model llama --init --data text.txt --seq-len 17 --device host --seed 3 --steps 20 \
     --progress none --config lasting.json --output last.4 $share >other.out 2>other.err </dev/null &
 first=$!
-wait_for '"step": 5,' last.4/log.jsonl
+wait_until $first has_lines last.4 5
 kill -KILL $first
 wait $first
 [ $? -eq 137 ]

@@ -23,7 +23,7 @@ awk 'BEGIN {
 config() { # file, keys of "zinf"
     cat >"$1" <<END
 {"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "gradient_clipping": 0.5,
- "zero_optimization": {"stage": 3},
+ "zero_optimization": {"stage": 3$zero},
  "zinf": {"threads": 1, "gradient_sum": "tree", "pad_to": "max"$2}}
 END
 }
@@ -31,6 +31,11 @@ config whole.json ''
 config parts.json ', "context_parts": 4'
 config chunks.json ', "sequence_chunk": 20'
 config noisy.json ', "context_parts": 4, "dropout": 0.1, "activation_device": "cpu"'
+config halting.json ', "sequence_chunk": 20, "dropout": 0.1'
+home='{"device": "nvme", "nvme_path": "'$work/drive'"}'
+zero=', "offload_param": '$home', "offload_optimizer": '$home
+config driven.json ', "sequence_chunk": 20, "dropout": 0.1, "activation_device": "nvme", "placement": "exact", "direct": false'
+mkdir drive
 
 train() { # output, configuration, options...
     output=$1 with=$2
@@ -48,6 +53,15 @@ same() { # two outputs, more than so many figures
     for file in model.safetensors adapter_model.safetensors; do
         [ ! -e "$1/model/$file" ] || cmp "$1/model/$file" "$2/model/$file" || return
     done
+}
+
+close_numbers() { # two files of figures
+    paste "$1" "$2" | awk -F '[:\t]' 'function far(a, b) { d = a - b; return d * d > 1e-10 * (b * b + 1e-6) }
+        far($2, $4) { bad = 1; print "# " $0 } END { exit bad || !NR }'
+}
+gradients_of() { # configuration, file
+    "$zinf" gradients --model model --task preference --config "$1" --data pairs.jsonl \
+        --seq-len 48 --micro-batch 2 --device host --adapter lora.whole/model --output "$2"
 }
 
 for loss in dpo ipo orpo simpo kto lora; do
@@ -68,7 +82,47 @@ for loss in dpo ipo orpo simpo kto lora; do
     done
     check "by two groups of two seats" run 0 train $loss.g noisy.json "$@" --seats 4 --context-parallel 2
     check "has the bits of one" same $loss.1 $loss.g 9
+    check "in parts, by a pipeline of two, two by two" run 0 train $loss.pc noisy.json "$@" --seats 4 \
+        --context-parallel 2 --pipeline-parallel 2
+    check "has the bits of one" same $loss.1 $loss.pc 9
+    check "in chunks, with dropout" run 0 train $loss.c1 halting.json "$@"
+    check "by a pipeline of two" run 0 train $loss.p halting.json "$@" --seats 2 --pipeline-parallel 2
+    check "has the bits of one" same $loss.c1 $loss.p 9
+    check "by two pipelines, from a drive" run 0 train $loss.pd driven.json "$@" --seats 4 \
+        --pipeline-parallel 2
+    check "has the bits of one" same $loss.c1 $loss.pd 9
 done
+
+# ---- evaluations ----
+
+eval_pairs() { # configuration, options...
+    with=$1
+    shift
+    "$zinf" eval --model model --task preference --config $with --data pairs.jsonl --seq-len 48 \
+        --micro-batch 2 --device host "$@"
+}
+evaluated() { grep -o '"loss": [^,}]*\|"accuracy": [^,}]*\|"rewards[^,}]*' "$work/said.out"; }
+check "the adapters are evaluated in one piece" run 0 eval_pairs whole.json --preference dpo \
+    --adapter lora.whole/model
+evaluated >eval.whole
+check "and in chunks" run 0 eval_pairs chunks.json --preference dpo --adapter lora.whole/model
+evaluated >eval.chunks
+check "which is close" close_numbers eval.chunks eval.whole
+check "and in parts" run 0 eval_pairs parts.json --preference dpo --adapter lora.whole/model
+evaluated >eval.parts
+check "which is close, too" close_numbers eval.parts eval.whole
+check "by two seats" run 0 eval_pairs parts.json --preference dpo --adapter lora.whole/model --seats 2 \
+    --context-parallel 2
+evaluated | cmp - eval.parts
+verdict $? "which is the same"
+check "by a pipeline" run 0 eval_pairs chunks.json --preference dpo --adapter lora.whole/model --seats 2 \
+    --pipeline-parallel 2
+evaluated | cmp - eval.chunks
+verdict $? "which is the same"
+check "a whole model has nothing to be compared with" fails eval_pairs chunks.json --preference dpo
+check "and is told the way out" complains "--eval-data" "--adapter" "simpo"
+check "gradients of the first step in one piece" run 0 gradients_of whole.json one.safetensors
+check "and in chunks" run 0 gradients_of chunks.json cut.safetensors
 
 check "two of them" run 0 train seats.2 chunks.json --preference orpo --data pairs.jsonl --seats 2 \
     --micro-batch 1 --global-batch 4
@@ -108,13 +162,9 @@ for pooling in mean last; do
             --seats $seats --context-parallel $seats
         check "have the bits of one" same $pooling.1 $pooling.$seats 3
     done
+    check "by two groups of two seats" run 0 embeds $pooling.g noisy.json --pooling $pooling --seats 4 \
+        --context-parallel 2
+    check "have the bits of one" same $pooling.1 $pooling.g 3
 done
 
-# ---- what cannot be ----
-
-check "groups of seats" fails embeds none parts.json --seats 4 --context-parallel 2
-check "are refused for embeddings" complains "losses of embeddings by several groups" "zinf.context_parts"
-check "a pipeline" fails train none chunks.json --preference orpo --data pairs.jsonl --seats 2 \
-    --pipeline-parallel 2
-check "is refused" complains "losses of pairs over ranks of a pipeline" "zinf.sequence_chunk"
 finish

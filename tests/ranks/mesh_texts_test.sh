@@ -122,7 +122,7 @@ check "are the same" cmp way1.texts way4.texts
 
 # ---- sequences in chunks, and shared by ranks ----
 
-# What fresh weights say hangs on every token where they are large.
+# What fresh weights say depends on every token where they are large.
 wild() { # model
     sed 's/"initializer_range":[^,]*/"initializer_range": 0.5/' "$1/config.json" >wild.json &&
         mv wild.json "$1/config.json"

@@ -365,11 +365,7 @@ port=$((port + 1))
 other=$!
 (rank 0 2 killed --steps 100000 --pipeline-parallel 2) >said.out 2>said.err </dev/null &
 first=$!
-tries=0
-while ! grep -q '"step": 2,' killed/log.jsonl 2>/dev/null && [ $tries -lt 300 ]; do
-    tries=$((tries + 1))
-    sleep 0.1
-done
+wait_until $first has_lines killed 2
 kill -KILL $other
 wait $first
 [ $? -eq 1 ]
@@ -387,11 +383,7 @@ sed -i 's/"durability": "none"/"durability": "step"/' lasting.json
 check "one rank to the end" run 0 "$zinf" train $lasting --output last.one
 "$zinf" train $lasting --output last.4 --seats 4 --pipeline-parallel 2 >other.out 2>other.err </dev/null &
 first=$!
-tries=0
-while ! grep -q '"step": 5,' last.4/log.jsonl 2>/dev/null && [ $tries -lt 300 ]; do
-    tries=$((tries + 1))
-    sleep 0.05
-done
+wait_until $first has_lines last.4 5
 kill -KILL $first
 wait $first
 [ $? -eq 137 ]

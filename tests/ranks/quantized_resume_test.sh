@@ -22,14 +22,10 @@ killed_after() { # output, steps
     "$zinf" train $options --progress none --config "$work/config.json" --output "$1" \
         --steps 1000000 >/dev/null 2>&1 &
     pid=$!
-    waited=0
-    until [ "$(wc -l 2>/dev/null <"$1/log.jsonl" || echo 0)" -ge "$2" ] || [ $waited -ge 600 ]; do
-        sleep 0.05
-        waited=$((waited + 1))
-    done
+    wait_until $pid has_lines "$1" "$2"
     kill -9 $pid
     wait $pid 2>/dev/null
-    [ $waited -lt 600 ]
+    has_lines "$1" "$2"
 }
 for form in nf4 int8; do
     for seats in 2 3 4; do

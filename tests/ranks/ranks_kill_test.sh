@@ -144,13 +144,25 @@ foreign_drive() {
     goes_on "other files" "$out"
 }
 
+# One run that ends in each of these ways, and goes on from each.
+every_end() {
+    out=$work/ends-$axis LOG=$work/ends-$axis/log.jsonl
+    VICTIM=1 LINES=3 DELAY=0.0$(dice 10)$(dice 10) SIGNAL=KILL
+    check "$axis: rank 1 is killed, and the other ends" fails train_ranks --steps 100000 \
+        --no-final-checkpoint --output "$out"
+    VICTIM=1 LINES=2 DELAY=0 SIGNAL=STOP
+    check "$axis: going on, rank 1 stands still" fails train_ranks --steps 100000 \
+        --no-final-checkpoint --resume --output "$out"
+    check "and is named" complains "rank 1 has sent nothing for 5 s"
+    other_files "$out"
+    goes_on "$axis, every end" "$out"
+}
+
 stop_rank
 if [ -z "$ZINF_TEST_AXIS" ]; then
     for axis in tensor pipe; do
         configs 3
-        kill_ranks 1
-        stop_rank
-        foreign_drive
+        every_end
     done
     axis=data
     configs 3

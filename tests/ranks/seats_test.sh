@@ -102,11 +102,7 @@ killed() { # stage, parameters
         --seed 3 --steps 2000 --config "$work/durable.json" --seats 2 --no-final-checkpoint \
         --output "$killed" >"$work/said.out" 2>"$work/said.err" </dev/null &
     child=$!
-    tries=0
-    while ! grep -q '"step": 3,' "$killed/log.jsonl" 2>/dev/null && [ $tries -lt 600 ]; do
-        tries=$((tries + 1))
-        sleep 0.1
-    done
+    wait_until $child has_lines "$killed" 3
     kill -KILL $child
     wait $child 2>/dev/null
     done=$(grep -c '"step"' "$killed/log.jsonl")

@@ -129,7 +129,7 @@ check "one rank to the end" run 0 "$zinf" train $lasting --output last.one
 # shellcheck disable=SC2086
 "$zinf" train $lasting --output last.two --seats 2 >other.out 2>other.err </dev/null &
 first=$!
-wait_for '"step": 5,' last.two/log.jsonl
+wait_until $first has_lines last.two 5
 kill -KILL $first
 wait $first
 [ $? -eq 137 ]
@@ -142,7 +142,7 @@ check "to the same weights" cmp last.one/model/model.safetensors last.two/model/
 "$zinf" train $lasting --output last.four --seats 4 --tensor-parallel 2 >other.out 2>other.err \
     </dev/null &
 first=$!
-wait_for '"step": 5,' last.four/log.jsonl
+wait_until $first has_lines last.four 5
 kill -KILL $first
 wait $first
 [ $? -eq 137 ]

@@ -212,7 +212,7 @@ for pipe in 1 2; do
     "$zinf" train $lasting --output last.$pipe --seats 4 --tensor-parallel 2 \
         --pipeline-parallel $pipe >other.out 2>other.err </dev/null &
     first=$!
-    wait_for '"step": 5,' last.$pipe/log.jsonl
+    wait_until $first has_lines last.$pipe 5
     kill -KILL $first
     wait $first
     [ $? -eq 137 ]
@@ -237,7 +237,7 @@ rank() { # rank
 other=$!
 (rank 0) >said.out 2>said.err </dev/null &
 first=$!
-wait_for '"step": 2,' killed/log.jsonl
+wait_until $first has_lines killed 2
 kill -KILL $other
 wait $first
 [ $? -eq 1 ]

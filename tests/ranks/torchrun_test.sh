@@ -2,6 +2,7 @@
 # Ranks that a launcher without an MPI has started, by torchrun's variables: they find each other, train
 # to the bits of one rank, and one that is killed ends the other.
 . "$SRCDIR/tests/support/command.sh"
+. "$SRCDIR/tests/support/ranks.sh"
 
 cat >"$work/config.json" <<EOF
 {"train_batch_size": 4, "train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0.5,
@@ -11,23 +12,16 @@ cat >"$work/config.json" <<EOF
  "zinf": {"threads": 1, "gradient_sum": "tree", "accumulation_order": "layer-major",
   "dropout": 0.1, "timeout": 20}}
 EOF
-make_text "$work/text.txt" 60
-check "a model" run 0 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 64 --heads 4 \
-    --tokenizer bytes --context 32 --output "$work/model"
+make_rank_model
 
 # What torchrun sets; it listens at MASTER_PORT itself.
 port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
-rank() { # rank, world, steps, output
+rank() { # rank, world, steps, output, option
     RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=127.0.0.1 \
         MASTER_PORT=$port TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_RUN_ID=run-$$ \
         OMP_NUM_THREADS=1 exec "$zinf" train --model "$work/model" --data "$work/text.txt" \
         --seq-len 16 --device host --seed 3 --steps "$3" --config "$work/config.json" \
-        --progress none --no-final-checkpoint --output "$4"
-}
-losses() { sed 's/.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2/' "$1/log.jsonl"; }
-same_result() { # two outputs
-    losses "$1" >"$work/losses"
-    losses "$2" | cmp - "$work/losses" && cmp "$1/model/model.safetensors" "$2/model/model.safetensors"
+        --progress none --no-final-checkpoint --output "$4" ${5-}
 }
 
 check "one rank" run 0 "$zinf" train --model "$work/model" --data "$work/text.txt" --seq-len 16 \
@@ -49,11 +43,7 @@ port=$((port + 2))
 other=$!
 (rank 0 2 100000 "$work/killed") >"$work/said.out" 2>"$work/said.err" </dev/null &
 first=$!
-tries=0
-while ! grep -q '"step": 2,' "$work/killed/log.jsonl" 2>/dev/null && [ $tries -lt 300 ]; do
-    tries=$((tries + 1))
-    sleep 0.1
-done
+wait_until $first has_lines "$work/killed" 2
 kill -KILL $other
 wait $first
 [ $? -eq 1 ]
@@ -68,11 +58,7 @@ port=$((port + 2))
 other=$!
 (rank 0 2 100000 "$work/stopped") >"$work/said.out" 2>"$work/said.err" </dev/null &
 first=$!
-tries=0
-while ! grep -q '"step": 2,' "$work/stopped/log.jsonl" 2>/dev/null && [ $tries -lt 300 ]; do
-    tries=$((tries + 1))
-    sleep 0.1
-done
+wait_until $first has_lines "$work/stopped" 2
 kill -TERM $other
 wait $first
 one=$?
@@ -80,6 +66,23 @@ wait $other
 two=$?
 [ $one -eq 143 ] && [ $two -eq 143 ] && [ -f "$work/stopped/latest" ]
 verdict $? "SIGTERM to one of them saves, and ends all with 143"
+
+# ---- a run that is not gone on from: the first rank has the reason ----
+
+sed -i 's/line 7 of/lime 7 of/' "$work/text.txt"
+sed -i 's/1e-3/2e-3/' "$work/config.json"
+go_on() { # rank
+    (rank "$1" 2 9 "$work/stopped" --resume)
+}
+port=$((port + 2))
+go_on 1 >"$work/other.out" 2>"$work/other.err" </dev/null &
+other=$!
+go_on 0 >"$work/said.out" 2>"$work/said.err" </dev/null
+[ $? -eq 1 ] && complains "another configuration"
+verdict $? "changes are refused by the first rank"
+wait $other
+[ $? -eq 1 ] && ! grep -q "may be the reason" "$work/other.err"
+verdict $? "the other one looks for no reason of its own"
 
 # ---- what is missing ----
 

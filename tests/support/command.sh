@@ -63,6 +63,19 @@ make_text() { # file, lines
     done >"$1"
 }
 
+# Until a command succeeds, the process has ended or a minute is over.
+wait_until() { # process, command...
+    waits=0 waits_of=$1
+    shift
+    until "$@" 2>/dev/null || [ $waits -ge 6000 ] || ! kill -0 "$waits_of" 2>/dev/null; do
+        sleep 0.01
+        waits=$((waits + 1))
+    done
+}
+has_lines() { # output of a training, lines of its log at least
+    [ "$(cat "$1/log.jsonl" 2>/dev/null | wc -l)" -ge "$2" ]
+}
+
 # What nohup starts ignores hangups, and so does every program below it.
 ignores_hangups() {
     ignored=0x$(sed -n 's/^SigIgn:[[:space:]]*//p' /proc/self/status)

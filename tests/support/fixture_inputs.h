@@ -6,6 +6,7 @@
 #define ZINF_FIXTURE_INPUTS_H
 
 #include "saved.h"
+#include "fixture_numbers.h"
 
 /* The samples of all steps, [sample][length]; a model takes some of these. */
 static const struct {
@@ -34,21 +35,6 @@ struct fixture {
     int32_t *inputs[N_KINDS];
     float *class_weights; /* NULL: all count alike */
 };
-
-static inline double number(const cJSON *object, const char *key)
-{
-    return cJSON_GetNumberValue(cJSON_GetObjectItem(object, key));
-}
-
-static inline double nth(const cJSON *object, const char *key, int index)
-{
-    return cJSON_GetNumberValue(cJSON_GetArrayItem(cJSON_GetObjectItem(object, key), index));
-}
-
-static inline bool near(double value, double wanted, double relative)
-{
-    return fabs(value - wanted) <= relative * fabs(wanted);
-}
 
 static inline int32_t *read_numbers(const cJSON *list)
 {

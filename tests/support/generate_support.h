@@ -55,4 +55,16 @@ static inline void close_trainer(struct zinf_trainer *t, struct zinf_config *con
     zinf_config_destroy(config);
 }
 
+static inline bool same_text(const struct zinf_text *a, const struct zinf_text *b)
+{
+    return a->n_new == b->n_new && a->finish == b->finish &&
+           !memcmp(a->ids, b->ids, (size_t)(a->n_prompt + a->n_new) * sizeof *a->ids);
+}
+
+static inline void free_texts(struct zinf_text *texts, int n)
+{
+    for (int i = 0; i < n; i++)
+        free(texts[i].ids);
+}
+
 #endif

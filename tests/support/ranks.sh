@@ -45,10 +45,3 @@ small_model() { # folder, arch, size, width: of llama with two key and value hea
         --context 32 --config-only --output "$1" || return
     [ "$2" != llama ] || sed -i 's/"num_key_value_heads":[^,]*/"num_key_value_heads": 2/' "$1/config.json"
 }
-wait_for() { # a text in a log
-    tries=0
-    while ! grep -q "$1" "$2" 2>/dev/null && [ $tries -lt 300 ]; do
-        tries=$((tries + 1))
-        sleep 0.05
-    done
-}

@@ -32,6 +32,54 @@ static inline struct setting setting_of(const char *optimizer, const char *preci
                             .clip = 0.5};
 }
 
+/* The same with further keys of "zinf". */
+static inline struct setting setting_with(const char *precision, const char *extra)
+{
+    struct setting s = setting_of(NULL, precision);
+    s.extra = extra;
+    return s;
+}
+
+/* The bits of a setting, parameters and optimizer state in every step-th of the nine pairs of
+ * places; orders: with one order of micro-batches and the other in turn. */
+static inline void check_all_places(struct setting s, const char *what, int step, bool orders)
+{
+    struct outcome reference, other;
+    char where[256];
+    run(&s, "reference", &reference);
+    for (int i = 0; i < 9; i += step) {
+        s.param = places[i / 3];
+        s.state = places[i % 3];
+        if (orders)
+            s.order = i / step % 2 ? "micro-major" : "layer-major";
+        snprintf(where, sizeof where, "%s, %s %s: parameters %s, state %s", what,
+                 word(s.optimizer, "AdamW"), word(s.precision, ""), s.param, s.state);
+        run(&s, "other", &other);
+        check_same(&reference, &other, where);
+    }
+}
+
+/* The bits of a setting on the drive, by all schedules but the last and both orders. */
+static inline void check_all_schedules(struct setting s)
+{
+    static const char *const orders[] = {"micro-major", "layer-major"};
+    struct outcome reference, other;
+    char what[128];
+    s.accumulation = 3;
+    s.schedule = "serial";
+    run(&s, "reference", &reference);
+    s.param = s.state = "nvme";
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 2; k++) {
+            s.schedule = schedules[i];
+            s.order = orders[k];
+            s.copies = k;
+            snprintf(what, sizeof what, "%s, %s", s.schedule, s.order);
+            run(&s, "other", &other);
+            check_same(&reference, &other, what);
+        }
+}
+
 static inline struct zinf_trainer *open_trainer(const struct setting *s,
                                                 const struct zinf_config *config, const char *path)
 {

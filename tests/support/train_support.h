@@ -104,6 +104,15 @@ static inline struct zinf_dataset *open_bytes(const char *file, struct zinf_toke
     return data;
 }
 
+/* A list of numbers of a fixture, of which ids has room; how many. */
+static inline int64_t read_ids(const cJSON *list, int32_t *ids)
+{
+    const cJSON *item;
+    int64_t n = 0;
+    cJSON_ArrayForEach(item, list) ids[n++] = item->valueint;
+    return n;
+}
+
 /* ||a - b|| / ||b|| over one tensor */
 static inline double distance(const float *a, const float *b, uint64_t n)
 {

@@ -4,41 +4,9 @@
  */
 #include "text/chat/chat_template.h"
 #include "text/samples/format.h"
-#include "tap.h"
+#include "text_files.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-static char folder[] = "chat-test-XXXXXX";
-
-static void write_file(const char *name, const char *text)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    CHECKF(!zinf_file_write_atomic(path, text, strlen(text)), "%s", zinf_error());
-}
-
-static void remove_file(const char *name)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    unlink(path);
-}
-
-static cJSON *read_fixture(const char *name)
-{
-    char path[1024];
-    cJSON *json = NULL;
-    snprintf(path, sizeof path, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
-    CHECKF(!zinf_json_read_file(path, 1 << 26, ZINF_JSON_STRICT, &json), "%s", zinf_error());
-    return json;
-}
-
-static const cJSON *get(const cJSON *object, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(object, key);
-}
 
 /* ---- templates ---- */
 
@@ -113,7 +81,7 @@ static void check_template(const cJSON *fixture)
     const cJSON *row;
     int n_rows = 0;
     char *config = cJSON_Print(get(fixture, "config"));
-    write_file("tokenizer_config.json", config);
+    write_text("tokenizer_config.json", config);
     cJSON_free(config);
     CHECKF(!zinf_chat_open(&chat, folder, fixture->string, tokenizer), "%s", zinf_error());
     cJSON_ArrayForEach(row, get(fixture, "rows"))
@@ -147,17 +115,7 @@ static void test_templates_are_as_transformers_has_them(void)
     }
     CHECK(n == 11);
     cJSON_Delete(all);
-    remove_file("tokenizer_config.json");
-}
-
-/* ---- formats, by bytes ---- */
-
-static struct zinf_tokenizer *bytes_tokenizer(void)
-{
-    static struct zinf_tokenizer *tokenizer;
-    if (!tokenizer)
-        zinf_tokenizer_bytes(&tokenizer);
-    return tokenizer;
+    unlink(path_of("tokenizer_config.json"));
 }
 
 /* The sample of a row as text, what counts in brackets, the end of the text as "$"; or what is
@@ -171,10 +129,10 @@ static const char *show(enum zinf_format format, const char *template, const cha
     cJSON *row = NULL;
     size_t used = 0;
     bool before = false;
-    write_file("tokenizer_config.json", "{\"eos_token\": \"$\"}");
-    CHECK(!template || !zinf_chat_open(&chat, folder, template, bytes_tokenizer()));
+    write_text("tokenizer_config.json", "{\"eos_token\": \"$\"}");
+    CHECK(!template || !zinf_chat_open(&chat, folder, template, byte_tokenizer()));
     struct zinf_format_options options = {
-        .format = format, .chat = chat, .tokenizer = bytes_tokenizer(), .folder = folder};
+        .format = format, .chat = chat, .tokenizer = byte_tokenizer(), .folder = folder};
     CHECKF(!zinf_format_open(&recipe, &options), "%s", zinf_error());
     CHECKF(!zinf_json_parse(text, strlen(text), "row", ZINF_JSON_STRICT, &row), "%s", zinf_error());
     const struct zinf_recipe *r = zinf_format_recipe(recipe);
@@ -290,8 +248,8 @@ static void test_templates_of_ids(void)
     static const int32_t ids[] = {195, 'a', 196, 'b', '$', 195, 'c', 196, 'd', '$'};
     static const char counts[] = "0001100011";
     char *text;
-    write_file("tokenizer_config.json", "{\"eos_token\": \"$\"}");
-    CHECK(!zinf_chat_open(&chat, folder, "baichuan2", bytes_tokenizer()));
+    write_text("tokenizer_config.json", "{\"eos_token\": \"$\"}");
+    CHECK(!zinf_chat_open(&chat, folder, "baichuan2", byte_tokenizer()));
     CHECK(!zinf_chat_encode(chat, messages, 4, false, &sample) && sample.ids.count == 10);
     for (size_t i = 0; i < 10 && i < sample.ids.count; i++)
         CHECK(sample.ids.ids[i] == ids[i] && sample.marks[i] == counts[i] - '0');
@@ -299,7 +257,7 @@ static void test_templates_of_ids(void)
     zinf_chat_close(chat);
     /* The role that follows ends a turn; its token counts. */
     zinf_sample_clear(&sample);
-    CHECK(!zinf_chat_open(&chat, folder, "chatglm3", bytes_tokenizer()));
+    CHECK(!zinf_chat_open(&chat, folder, "chatglm3", byte_tokenizer()));
     CHECK(!zinf_chat_encode(chat, messages, 4, false, &sample));
     size_t n = 0;
     for (size_t i = 0; i < sample.ids.count; i++)
@@ -319,7 +277,7 @@ static const char chatml[] =
 static int open_folder(const char *name, const char *wanted)
 {
     struct zinf_chat *chat = NULL;
-    int code = zinf_chat_open(&chat, folder, name, bytes_tokenizer());
+    int code = zinf_chat_open(&chat, folder, name, byte_tokenizer());
     if (!code && wanted)
         CHECKF(!strcmp(zinf_chat_name(chat), wanted), "it is %s", zinf_chat_name(chat));
     zinf_chat_close(chat);
@@ -331,23 +289,23 @@ static void test_a_folder_says_its_template(void)
     char config[2048];
     int32_t id;
     struct zinf_chat *chat = NULL;
-    remove_file("tokenizer_config.json");
+    unlink(path_of("tokenizer_config.json"));
     CHECK(open_folder(NULL, NULL) == -ENOENT && strstr(zinf_error(), "--chat-template NAME"));
     snprintf(config, sizeof config, "{\"chat_template\": \"%s\"}", chatml);
-    write_file("tokenizer_config.json", config);
+    write_text("tokenizer_config.json", config);
     CHECK(!open_folder(NULL, "chatml") && !open_folder("llama3", "llama3"));
     snprintf(
         config, sizeof config,
         "{\"chat_template\": [{\"name\": \"tool\", \"template\": \"x\"}, {\"name\": \"default\", "
         "\"template\": \"%s\"}]}",
         chatml);
-    write_file("tokenizer_config.json", config);
+    write_text("tokenizer_config.json", config);
     CHECK(!open_folder(NULL, "chatml"));
-    write_file("chat_template.jinja", "{{ 1 / 0 }}");
+    write_text("chat_template.jinja", "{{ 1 / 0 }}");
     CHECK(open_folder(NULL, NULL) == -ENOTSUP && strstr(zinf_error(), "none is executed"));
     CHECK(open_folder("nonsense", NULL) == -EINVAL && strstr(zinf_error(), "nonsense"));
-    remove_file("chat_template.jinja");
-    CHECK(!zinf_chat_open(&chat, folder, "chatml", bytes_tokenizer()));
+    unlink(path_of("chat_template.jinja"));
+    CHECK(!zinf_chat_open(&chat, folder, "chatml", byte_tokenizer()));
     CHECK(!strcmp(zinf_chat_stop(chat, &id), "<|im_end|>") && id == -1);
     zinf_chat_close(chat);
 }
@@ -372,7 +330,7 @@ static void test_a_row_says_its_format(void)
     char path[512];
     enum zinf_format format;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        write_file(files[i].name, files[i].text);
+        write_text(files[i].name, files[i].text);
         snprintf(path, sizeof path, "%s/%s", folder, files[i].name);
         CHECK(!zinf_format_tell(path, &format));
         CHECKF(format == files[i].format, "%s is %s", files[i].name, zinf_format_name(format));
@@ -389,22 +347,22 @@ static void test_a_template_recognises_its_own_text(void)
     int n = 0;
     for (int i = 0; (name = zinf_chat_template_name(i)); i++) {
         struct zinf_chat *chat = NULL;
-        CHECK(!zinf_chat_open(&chat, folder, name, bytes_tokenizer()));
+        CHECK(!zinf_chat_open(&chat, folder, name, byte_tokenizer()));
         int code = zinf_chat_jinja(chat, &text);
         CHECKF(!code || code == -ENOTSUP, "%s", zinf_error());
         zinf_chat_close(chat);
         if (code)
             continue;
-        write_file("chat_template.jinja", text);
+        write_text("chat_template.jinja", text);
         CHECKF(!open_folder(NULL, name), "%s: %s", name, zinf_error());
         text[strlen(text) / 2] ^= 1;
-        write_file("chat_template.jinja", text);
+        write_text("chat_template.jinja", text);
         CHECK(open_folder(NULL, NULL) == -ENOTSUP);
         free(text);
         n++;
     }
     CHECK(n == 11);
-    remove_file("chat_template.jinja");
+    unlink(path_of("chat_template.jinja"));
 }
 
 #define SAID(role, text) "{\"role\":\"" role "\",\"content\":\"" text "\"}"
@@ -476,7 +434,7 @@ int main(void)
     TAP_RUN(test_a_template_recognises_its_own_text);
     TAP_RUN(test_a_row_says_its_format);
     TAP_RUN(test_broken_rows_are_named);
-    remove_file("tokenizer_config.json");
+    unlink(path_of("tokenizer_config.json"));
     rmdir(folder);
     return tap_done();
 }

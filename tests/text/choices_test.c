@@ -1,23 +1,9 @@
 /* choices: rows of each benchmark as contexts and continuations of bytes, few-shot examples by
  * subject, and what is wrong with rows. */
 #include "text/samples/choices.h"
-#include "tap.h"
+#include "text_files.h"
 
-#include <stdlib.h>
-#include <unistd.h>
-
-static char folder[] = "choices-test-XXXXXX";
 static struct zinf_tokenizer *bytes;
-
-static const char *write_text(const char *name, const char *text)
-{
-    static char paths[2][64];
-    static int at;
-    char *path = paths[at++ % 2];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    CHECKF(!zinf_file_write_atomic(path, text, strlen(text)), "%s", zinf_error());
-    return path;
-}
 
 static int open_rows(struct zinf_choices **out, struct zinf_choices_options o, const char *rows,
                      const char *examples)

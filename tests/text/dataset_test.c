@@ -1,44 +1,9 @@
 /* dataset: windows, shuffling, files of all kinds, the token cache, bad input. */
 #include "text/internal.h"
-#include "tap.h"
+#include "text_files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-static char folder[] = "dataset-test-XXXXXX";
-
-static const char *path_of(const char *name)
-{
-    static char paths[8][512];
-    static int next;
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
-static const char *write_bytes(const char *name, const void *data, size_t bytes)
-{
-    const char *path = path_of(name);
-    int code = zinf_file_write_atomic(path, data, bytes);
-    CHECKF(!code, "%s", zinf_error());
-    return path;
-}
-
-static const char *write_text(const char *name, const char *text)
-{
-    return write_bytes(name, text, strlen(text));
-}
-
-static struct zinf_tokenizer *byte_tokenizer(void)
-{
-    static struct zinf_tokenizer *tokenizer;
-    if (!tokenizer)
-        zinf_tokenizer_bytes(&tokenizer);
-    return tokenizer;
-}
 
 static struct zinf_dataset_options options_for(const char *const *files, int n_files)
 {
@@ -498,20 +463,6 @@ static void test_bad_options(void)
     CHECK(!dataset);
 }
 
-static void remove_folder(const char *name)
-{
-    char path[1024];
-    DIR *dir = opendir(name);
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        snprintf(path, sizeof path, "%s/%s", name, entry->d_name);
-        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-            unlink(path);
-    }
-    if (dir)
-        closedir(dir);
-    rmdir(name);
-}
-
 int main(void)
 {
     if (!mkdtemp(folder)) {
@@ -530,8 +481,6 @@ int main(void)
     TAP_RUN(test_bad_input);
     TAP_RUN(test_bad_options);
     zinf_tokenizer_close(byte_tokenizer());
-    remove_folder(path_of("cache"));
-    remove_folder(path_of("bad-cache"));
     remove_folder(folder);
     return tap_done();
 }

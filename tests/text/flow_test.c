@@ -159,6 +159,7 @@ static void test_rows_are_taken_as_they_are_needed(void)
     struct source source = {.n = UINT64_MAX};
     struct zinf_dataset *flow = flow_of(&source, 0);
     window_at(flow, 0);
+    usleep(100000); /* time to read too far ahead; then the thread ends */
     zinf_dataset_stop(flow);
     CHECKF(source.taken < 12, "%llu rows",
            (unsigned long long)source.taken); /* of 65 tokens each */

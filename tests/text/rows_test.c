@@ -3,45 +3,20 @@
  * where an answer begins, what is cut and what is dropped, whose answer a prompt of KTO is turned
  * to. tests/fixtures/make_rows.py writes rows.json.
  */
-#include "tap.h"
+#include "text_files.h"
 #include "text/chat/chat.h"
 #include "text/samples/task.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #define VOCAB 4096
 #define MOST 128
 
-static char folder[] = "rows-test-XXXXXX";
-
-static const char *in_folder(const char *name)
-{
-    static char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
 static void write_json(const char *name, const cJSON *json)
 {
     char *text = zinf_json_print(json);
-    CHECKF(!zinf_file_write_atomic(in_folder(name), text, strlen(text)), "%s", zinf_error());
+    CHECKF(!zinf_file_write_atomic(path_of(name), text, strlen(text)), "%s", zinf_error());
     cJSON_free(text);
-}
-
-static cJSON *read_fixture(const char *name)
-{
-    char path[1024];
-    cJSON *json = NULL;
-    snprintf(path, sizeof path, "%s/tests/fixtures/%s", getenv("SRCDIR"), name);
-    CHECKF(!zinf_json_read_file(path, 1 << 26, ZINF_JSON_STRICT, &json), "%s", zinf_error());
-    return json;
-}
-
-static const cJSON *get(const cJSON *object, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(object, key);
 }
 
 static const char *text_of(const cJSON *object, const char *key)
@@ -82,7 +57,7 @@ static void open_case(struct rows_case *c, const cJSON *fixture,
 {
     static const char *const cuts[] = {"end", "beginning", "drop"};
     const char *trainer = text_of(c->json, "trainer"), *template = text_of(fixture, "template");
-    const char *const file = strdup(in_folder("rows.json"));
+    const char *const file = strdup(path_of("rows.json"));
     struct zinf_chat *chat = NULL;
     struct zinf_format_recipe *recipe = NULL;
     FILE *rows = fopen(file, "w");
@@ -193,8 +168,8 @@ static void test_rows_are_what_trl_feeds_its_model(void)
         zinf_tokenizer_close(tokenizer);
     }
     cJSON_Delete(all);
-    unlink(in_folder("tokenizer.json"));
-    unlink(in_folder("tokenizer_config.json"));
+    unlink(path_of("tokenizer.json"));
+    unlink(path_of("tokenizer_config.json"));
     CHECKF(n_cases == 108 && n > 1500, "%d windows of %d cases", n, n_cases);
 }
 
@@ -202,7 +177,7 @@ static void test_rows_are_what_trl_feeds_its_model(void)
 
 static bool same_cut(const struct zinf_tokenizer *tokenizer, const cJSON *row, enum zinf_cut cut)
 {
-    const char *file = in_folder("cut.json");
+    const char *file = path_of("cut.json");
     const bool pair = get(row, "pair") != NULL;
     struct zinf_labels labels = {NULL, 2};
     const struct zinf_task_options task = {.task = ZINF_TASK_CLASSIFICATION,
@@ -215,7 +190,7 @@ static bool same_cut(const struct zinf_tokenizer *tokenizer, const cJSON *row, e
     struct zinf_sample sample = ZINF_SAMPLE_EMPTY;
     labels.n = 100;
     write_json("cut.json", row);
-    file = in_folder("cut.json");
+    file = path_of("cut.json");
     CHECKF(!zinf_task_open(&recipe, &task), "%s", zinf_error());
     const struct zinf_samples_options options = {
         .files = &file,
@@ -266,7 +241,7 @@ static void test_texts_are_cut_as_transformers_cuts_them(void)
         zinf_tokenizer_close(tokenizer);
         free(json);
     }
-    unlink(in_folder("cut.json"));
+    unlink(path_of("cut.json"));
     cJSON_Delete(all);
     CHECKF(n == 768, "%d rows", n);
 }

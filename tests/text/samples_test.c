@@ -1,37 +1,8 @@
 /* samples: rows into samples, cutting, dropping, windows, packing, the cache, bad rows. */
 #include "text/samples/samples_store.h"
-#include "tap.h"
+#include "text_files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-static char folder[] = "samples-test-XXXXXX";
-
-static const char *path_of(const char *name)
-{
-    static char paths[8][512];
-    static int next;
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
-static const char *write_text(const char *name, const char *text)
-{
-    const char *path = path_of(name);
-    CHECKF(!zinf_file_write_atomic(path, text, strlen(text)), "%s", zinf_error());
-    return path;
-}
-
-static struct zinf_tokenizer *byte_tokenizer(void)
-{
-    static struct zinf_tokenizer *tokenizer;
-    if (!tokenizer)
-        zinf_tokenizer_bytes(&tokenizer);
-    return tokenizer;
-}
 
 /* ---- a recipe: "q" does not count, "a" does; "s" is a source, "l" a label ---- */
 
@@ -426,21 +397,6 @@ static void test_bad_rows_are_skipped(void)
     CHECK(facts->n_rows == 4 && facts->n_bad == 2 && facts->n_samples == 2);
     CHECKF(strstr(facts->first_bad, "row 1"), "%s", facts->first_bad);
     zinf_samples_close(samples);
-}
-
-static void remove_folder(const char *path)
-{
-    DIR *dir = opendir(path);
-    struct dirent *entry;
-    while (dir && (entry = readdir(dir))) {
-        char *name = zinf_path_join(path, entry->d_name);
-        if (*entry->d_name != '.' && unlink(name))
-            remove_folder(name);
-        free(name);
-    }
-    if (dir)
-        closedir(dir);
-    rmdir(path);
 }
 
 int main(void)

@@ -1,32 +1,12 @@
 /* text: what a data file is, is told by its bytes: packed files, tables, JSON without a name, and
  * what is no text at all. */
 #include "text/internal.h"
-#include "tap.h"
+#include "text_files.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/wait.h>
-#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
-
-static char folder[] = "sources-test-XXXXXX";
-
-static const char *path_of(const char *name)
-{
-    static char paths[8][512];
-    static int next;
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
-static const char *write_bytes(const char *name, const void *data, size_t bytes)
-{
-    const char *path = path_of(name);
-    CHECKF(!zinf_file_write_atomic(path, data, bytes), "%s", zinf_error());
-    return path;
-}
 
 /* Appends one member. */
 static size_t gzip_into(unsigned char *out, size_t room, const char *text)

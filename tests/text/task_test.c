@@ -1,21 +1,7 @@
 /* task: columns into samples of pairs and of labelled texts, labels by name and number, and what is
  * wrong with rows. */
 #include "text/samples/task.h"
-#include "tap.h"
-
-#include <dirent.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-static char folder[] = "task-test-XXXXXX";
-
-static const char *write_text(const char *name, const char *text)
-{
-    static char path[64];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    CHECKF(!zinf_file_write_atomic(path, text, strlen(text)), "%s", zinf_error());
-    return path;
-}
+#include "text_files.h"
 
 static struct zinf_tokenizer *bytes, *pairs; /* without a frame; [CLS] a [SEP] b [SEP] */
 
@@ -331,18 +317,6 @@ static void test_names(void)
     CHECK(zinf_task_parse("ner", &task) == -EINVAL && strstr(zinf_error(), "seq2seq"));
 }
 
-static void remove_folder(void)
-{
-    char path[600];
-    DIR *dir = opendir(folder);
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        unlink(path);
-    }
-    closedir(dir);
-    rmdir(folder);
-}
-
 int main(void)
 {
     char path[600], *json = NULL;
@@ -368,6 +342,6 @@ int main(void)
     free(json);
     zinf_tokenizer_close(bytes);
     zinf_tokenizer_close(pairs);
-    remove_folder();
+    remove_folder(folder);
     return tap_done();
 }

@@ -1,10 +1,8 @@
 /* text: tokenizers against Hugging Face's ids, streaming in any cuts. */
-#include "text/tokenizer/tokenizer.h"
 #include "base/json.h"
-#include "base/random.h"
 #include "tap.h"
+#include "text_portions.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 static const char *const names[] = {"plain", "prefix", "split", "literal"};
@@ -105,39 +103,6 @@ static void test_decoding_equals_hugging_face(void)
         cJSON_Delete(cases);
         zinf_tokenizer_close(tokenizer);
     }
-}
-
-/* ---- streaming ---- */
-
-static uint32_t random_below(uint32_t *counter, uint32_t n)
-{
-    uint32_t block[4] = {(*counter)++}, out[4];
-    zinf_philox(block, 7, out);
-    return out[0] % n;
-}
-
-/* Feeds text in portions of 1 .. most bytes, each window in memory of its own, so that a look
- * outside is seen by the sanitizers. */
-static int encode_in_portions(const struct zinf_tokenizer *tokenizer, const char *text,
-                              size_t bytes, uint32_t most, uint32_t *counter,
-                              struct zinf_tokens *tokens)
-{
-    struct text_encoder encoder;
-    size_t at = 0, have = 0;
-    int code = text_encoder_init(&encoder, tokenizer, tokens);
-    for (bool last = false; !code && !last;) {
-        have += 1 + random_below(counter, most);
-        have = have < bytes ? have : bytes;
-        last = have == bytes;
-        size_t from = at > TEXT_CONTEXT ? at - TEXT_CONTEXT : 0, consumed;
-        char *window = malloc(have - from + 1);
-        memcpy(window, text + from, have - from);
-        code = text_encoder_feed(&encoder, window, at - from, have - from, last, &consumed);
-        at = from + consumed;
-        free(window);
-    }
-    text_encoder_fini(&encoder);
-    return code ? code : at == bytes ? 0 : -EINVAL;
 }
 
 static bool equal_tokens(const struct zinf_tokens *a, const struct zinf_tokens *b)

@@ -3,12 +3,10 @@
  * portions. The fixtures hold 32 bits of a hash for each text; which ids differ shows
  * tests/compare/against_tokenizers.py.
  */
-#include "text/tokenizer/tokenizer.h"
 #include "base/json.h"
-#include "base/random.h"
 #include "tap.h"
+#include "text_portions.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 static const char *const names[] = {
@@ -272,44 +270,13 @@ static void test_what_is_beside_the_model(void)
     free(model);
 }
 
-/* ---- portions ---- */
-
-static uint32_t random_below(uint32_t *counter, uint32_t n)
-{
-    uint32_t block[4] = {(*counter)++}, out[4];
-    zinf_philox(block, 7, out);
-    return out[0] % n;
-}
-
-/* Each window in memory of its own, so that a look outside is seen by the sanitizers. */
-static int encode_in_portions(const struct zinf_tokenizer *tokenizer, const char *text,
-                              size_t bytes, uint32_t *counter, struct zinf_tokens *tokens)
-{
-    struct text_encoder encoder;
-    size_t at = 0, have = 0;
-    int code = text_encoder_init(&encoder, tokenizer, tokens);
-    for (bool last = false; !code && !last;) {
-        have += 1 + random_below(counter, random_below(counter, 4) ? 6 : 80);
-        have = have < bytes ? have : bytes;
-        last = have == bytes;
-        size_t from = at > TEXT_CONTEXT ? at - TEXT_CONTEXT : 0, consumed;
-        char *window = malloc(have - from + 1);
-        memcpy(window, text + from, have - from);
-        code = text_encoder_feed(&encoder, window, at - from, have - from, last, &consumed);
-        at = from + consumed;
-        free(window);
-    }
-    text_encoder_fini(&encoder);
-    return code ? code : at == bytes ? 0 : -EINVAL;
-}
-
 static void check_portions(const struct zinf_tokenizer *tokenizer, const char *name,
                            const char *text, size_t bytes, uint32_t *counter)
 {
     struct zinf_tokens whole = {0}, parts = {0};
     int code = zinf_tokenizer_encode(tokenizer, text, bytes, &whole);
     CHECKF(!code, "%s", zinf_error());
-    code = encode_in_portions(tokenizer, text, bytes, counter, &parts);
+    code = encode_in_portions(tokenizer, text, bytes, 0, counter, &parts);
     CHECKF(!code && hash_ids(&whole) == hash_ids(&parts) && whole.count == parts.count,
            "%s: portions differ in '%.300s'", name, text);
     zinf_tokens_free(&whole);

@@ -145,14 +145,6 @@ static int open_trainer(struct zinf_trainer **t, struct zinf_config **config, co
     return zinf_trainer_create(t, &options);
 }
 
-static int64_t read_ids(const cJSON *list, int32_t ids[MOST_TOKENS])
-{
-    const cJSON *item;
-    int64_t n = 0;
-    cJSON_ArrayForEach(item, list) ids[n++] = item->valueint;
-    return n;
-}
-
 static struct zinf_generate_options read_options(const cJSON *search, int32_t ends[MOST_TOKENS])
 {
     const cJSON *early = get(search, "early_stopping");

@@ -8,6 +8,8 @@
 
 #include "train/trainer.h"
 
+#include <malloc.h>
+
 static const char *const pairs[] = {"pair_a", "pair_b",   "pair_c",  "pair_d",
                                     "kto_a",  "reward_a", "reward_b"};
 static const char *const embeds[] = {"bert_e", "qwen3_e"};
@@ -273,6 +275,56 @@ static void test_evaluations(void)
         check_evaluation(embeds[i]);
 }
 
+/* ---- memory ---- */
+
+static uint64_t planned(const char *name, const struct cut *cut, int64_t accumulation)
+{
+    struct zinf_config *config = set(cut);
+    const int64_t before = config->accumulation;
+    config->accumulation = accumulation;
+    struct zinf_trainer *t = open_cut(config, ZINF_TRAINER_TRAIN);
+    const bool pairs = fixture.pairs, cuts = cut->chunk || cut->parts > 1;
+    const uint64_t bytes = t ? pairs_bytes(&t->setup) + embedded_bytes(&t->setup) : 0;
+    const uint64_t like = t ? likeness_bytes(&t->setup) : 0;
+    CHECKF(t && plan_says(t, "sums of pairs") == (pairs && cuts), "%s", name);
+    CHECKF(t && plan_says(t, "embeddings of a step") == !pairs, "%s", name);
+    CHECKF(!bytes == !cuts && !like == pairs, "%s: %llu and %llu bytes", name,
+           (unsigned long long)bytes, (unsigned long long)like);
+    if (t && t->pairs) /* malloc rounds up a little */
+        CHECKF(malloc_usable_size(t->pairs) - bytes < 512, "%s: %llu bytes", name,
+               (unsigned long long)bytes);
+    if (t && t->embedded)
+        CHECKF(malloc_usable_size(t->embedded) - bytes < 512, "%s: %llu bytes", name,
+               (unsigned long long)bytes);
+    if (t && accumulation == 1) {
+        const struct zinf_batch batch = samples_from(0);
+        struct zinf_step_result r = {0};
+        CHECKF(!zinf_trainer_step(t, &batch, &r), "%s", zinf_error());
+        CHECKF(t->likeness_bytes == like, "%s: %llu bytes, not %llu", name,
+               (unsigned long long)t->likeness_bytes, (unsigned long long)like);
+    }
+    zinf_trainer_destroy(t);
+    config->accumulation = before;
+    return bytes + like;
+}
+
+/* What is kept of samples has a line of the plan, and grows with them. */
+static void test_sums_are_planned(void)
+{
+    static const char *const names[] = {"pair_a", "kto_a", "bert_e"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        open_one(names[i]);
+        for (int k = 0; k < N_CUTS; k++) {
+            const uint64_t few = planned(names[i], &cuts[k], 1),
+                           many = planned(names[i], &cuts[k], 8);
+            CHECKF(many > 7 * few, "%s: %llu bytes of one, %llu of eight", names[i],
+                   (unsigned long long)few, (unsigned long long)many);
+        }
+        planned(names[i], &whole, 1);
+        close_fixture(&fixture);
+    }
+}
+
 /* ---- refusals ---- */
 
 /* A reference that is not given is the same model in the same step. */
@@ -303,6 +355,7 @@ int main(void)
     TAP_RUN(test_ten_steps);
     TAP_RUN(test_evaluations);
     TAP_RUN(test_placements_give_the_same_bits);
+    TAP_RUN(test_sums_are_planned);
     TAP_RUN(test_reference_in_the_same_step);
     remove_work();
     return tap_done();

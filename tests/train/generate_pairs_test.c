@@ -246,18 +246,6 @@ static void generate_texts(const char *folder, const struct zinf_decode_shape *d
     close_trainer(t, config);
 }
 
-static void free_texts(struct zinf_text texts[TEXTS])
-{
-    for (int i = 0; i < TEXTS; i++)
-        free(texts[i].ids);
-}
-
-static bool same_text(const struct zinf_text *a, const struct zinf_text *b)
-{
-    return a->n_new == b->n_new && a->finish == b->finish &&
-           !memcmp(a->ids, b->ids, (size_t)(a->n_prompt + a->n_new) * sizeof *a->ids);
-}
-
 /* Everything computed again against caches: a place alone, fewer places than texts, sources that
  * wait for room in a call, all at once. */
 static void check_company(const char *name, const struct zinf_generate_options *o)
@@ -277,9 +265,9 @@ static void check_company(const char *name, const struct zinf_generate_options *
         generate_texts(folder, &shapes[i], o, texts);
         for (int j = 0; j < TEXTS; j++)
             CHECKF(same_text(&texts[j], &wanted[j]), "%s, shape %zu, text %d", name, i, j);
-        free_texts(texts);
+        free_texts(texts, TEXTS);
     }
-    free_texts(wanted);
+    free_texts(wanted, TEXTS);
 }
 
 static void test_company_changes_no_text(void)
@@ -301,16 +289,6 @@ static void test_company_changes_no_text(void)
         check_company(folders[i], &drawn);
         check_company(folders[i], &beams);
     }
-}
-
-/* ---- against transformers ---- */
-
-static int64_t read_ids(const cJSON *list, int32_t *ids)
-{
-    const cJSON *item;
-    int64_t n = 0;
-    cJSON_ArrayForEach(item, list) ids[n++] = item->valueint;
-    return n;
 }
 
 /* All sources of an entry at once. */

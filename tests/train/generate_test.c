@@ -282,12 +282,6 @@ static void begin_text(struct zinf_text *text, int64_t number, int64_t n)
         text->ids[i] = token_at(number, i, 61);
 }
 
-static bool same_text(const struct zinf_text *a, const struct zinf_text *b)
-{
-    return a->n_new == b->n_new && a->finish == b->finish &&
-           !memcmp(a->ids, b->ids, (size_t)(a->n_prompt + a->n_new) * sizeof *a->ids);
-}
-
 enum { TEXTS = 7 };
 
 static void generate_texts(const char *folder, const struct zinf_decode_shape *shape,
@@ -307,12 +301,6 @@ static void generate_texts(const char *folder, const struct zinf_decode_shape *s
     }
     CHECK(speed.new_tokens == n_new && speed.prompt_tokens == n_prompt);
     close_trainer(t, config);
-}
-
-static void free_texts(struct zinf_text texts[TEXTS])
-{
-    for (int i = 0; i < TEXTS; i++)
-        free(texts[i].ids);
 }
 
 /* In company, with fewer places than texts, with prompts in pieces, and without a cache. */
@@ -339,9 +327,9 @@ static void test_company_changes_no_text(void)
         generate_texts(folder, &shapes[i], &drawn, texts);
         for (int j = 0; j < TEXTS; j++)
             CHECKF(same_text(&texts[j], &wanted[j]), "shape %d, text %d", i, j);
-        free_texts(texts);
+        free_texts(texts, TEXTS);
     }
-    free_texts(wanted);
+    free_texts(wanted, TEXTS);
 }
 
 /* Texts that come one by one while others grow, with options of their own, are those that they are
@@ -390,8 +378,8 @@ static void test_texts_come_and_go(void)
     zinf_generator_destroy(g);
     close_trainer(t, config);
     free(dropped.ids);
-    free_texts(wanted);
-    free_texts(texts);
+    free_texts(wanted, TEXTS);
+    free_texts(texts, TEXTS);
 }
 
 static int stop_at_five(void *arg, int64_t number, const struct zinf_text *text)
@@ -420,8 +408,8 @@ static void test_texts_end(void)
     o = (struct zinf_generate_options){.max_new_tokens = 4, .ends = &end, .n_ends = 1};
     generate_texts(folder, &shape, &o, again);
     CHECK(again[0].finish == ZINF_FINISH_END && again[0].n_new <= 2);
-    free_texts(texts);
-    free_texts(again);
+    free_texts(texts, TEXTS);
+    free_texts(again, TEXTS);
 }
 
 /* ---- refusals ---- */
@@ -495,14 +483,6 @@ static void copy_model(const cJSON *entry, char folder[600])
     cJSON_Delete(config);
     free(text);
     free(bytes);
-}
-
-static int64_t read_ids(const cJSON *list, int32_t ids[MOST_TOKENS])
-{
-    const cJSON *item;
-    int64_t n = 0;
-    cJSON_ArrayForEach(item, list) ids[n++] = item->valueint;
-    return n;
 }
 
 /* All prompts of an entry at once; where the model cannot remember, without a cache. */

@@ -172,19 +172,25 @@ static bool crosses_in_time(const struct itinerary *it)
     return good;
 }
 
+/* Micro-batches that go forward and backward in one visit. */
+static const int64_t groupings[][2] = {{1, 1}, {2, 2}, {2, 1}, {3, 3}, {3, 1}};
+
 static void test_one_forward_one_backward(void)
 {
     for (uint32_t ranks = 1; ranks <= MOST_RANKS; ranks++)
         for (int64_t n_micro = 1; n_micro <= MOST_MICRO; n_micro += n_micro > 6 ? 5 : 1)
-            for (int64_t together = 1; together <= 3 && together <= n_micro; together++) {
+            for (int64_t i = 0; i < 5 && groupings[i][0] <= n_micro; i++) {
                 struct itinerary its[MOST_RANKS];
+                const int64_t together = groupings[i][0], back = groupings[i][1];
+                const struct grouping of = {n_micro, together, back};
                 const int64_t groups = (n_micro + together - 1) / together;
                 for (uint32_t r = 0; r < ranks; r++) {
                     const struct zinf_axis pipe = {.rank = r, .world = ranks};
                     const int64_t most = ranks - r;
                     int64_t live = (most < groups ? most : groups) * together;
-                    CHECK(!itinerary_make_pipe(&its[r], &walk, n_micro, together, &pipe, false));
-                    CHECK(its[r].together == together && crosses_in_time(&its[r]));
+                    CHECK(!itinerary_make_pipe(&its[r], &walk, &of, &pipe, false));
+                    CHECK(its[r].together == together && its[r].back == back &&
+                          crosses_in_time(&its[r]));
                     check(&its[r], 0, STAGES, n_micro, live < n_micro ? live : n_micro);
                 }
                 CHECKF(all_end(its, ranks), "%u ranks, %lld micro-batches, %lld together", ranks,
@@ -279,9 +285,9 @@ static int64_t live_ahead(uint32_t rank, uint32_t ranks, int64_t n_micro, int64_
     return live < n_micro ? live : n_micro;
 }
 
-static void check_ranges(uint32_t ranks, uint32_t n, int64_t n_micro, int64_t together,
-                         bool overlaps)
+static void check_ranges(uint32_t ranks, uint32_t n, const struct grouping *of, bool overlaps)
 {
+    const int64_t n_micro = of->n_micro, together = of->together;
     struct itinerary its[MOST_RANKS] = {0};
     struct zinf_range ranges[MOST_RANGES];
     for (uint32_t i = 0; i < n; i++)
@@ -290,8 +296,9 @@ static void check_ranges(uint32_t ranks, uint32_t n, int64_t n_micro, int64_t to
     graph.n_ranges = n;
     for (uint32_t r = 0; r < ranks; r++) {
         const struct zinf_axis pipe = {.rank = r, .world = ranks};
-        CHECK(!itinerary_make_pipe(&its[r], &walk, n_micro, together, &pipe, overlaps));
+        CHECK(!itinerary_make_pipe(&its[r], &walk, of, &pipe, overlaps));
         CHECKF(works_in_time(&its[r], &pipe, n, n_micro) && its[r].together == together &&
+                   its[r].back == of->back &&
                    its[r].live == (overlaps ? live_ahead(r, ranks, n_micro, together)
                                             : most_at_once(&its[r], n_micro)),
                "rank %u of %u, %u ranges, %lld micro-batches: %lld live", r, ranks, n,
@@ -310,8 +317,10 @@ static void test_interleaved(void)
     for (uint32_t ranks = 2; ranks <= MOST_RANKS; ranks++)
         for (uint32_t n = 2; n <= MOST_RANGES; n++)
             for (int64_t n_micro = 1; n_micro <= MOST_MICRO; n_micro += n_micro > 11 ? 4 : 1)
-                for (int64_t together = 1; together <= 2 && together <= n_micro; together++)
-                    check_ranges(ranks, n, n_micro, together, false);
+                for (int64_t i = 0; i < 3 && groupings[i][0] <= n_micro; i++)
+                    check_ranges(ranks, n,
+                                 &(struct grouping){n_micro, groupings[i][0], groupings[i][1]},
+                                 false);
 }
 
 /* With one range each and more micro-batches under way. */
@@ -319,11 +328,13 @@ static void test_overlapping(void)
 {
     for (uint32_t ranks = 2; ranks <= MOST_RANKS; ranks++)
         for (int64_t n_micro = 1; n_micro <= MOST_MICRO; n_micro += n_micro > 11 ? 4 : 1)
-            for (int64_t together = 1; together <= 2 && together <= n_micro; together++)
-                check_ranges(ranks, 1, n_micro, together, true);
+            for (int64_t i = 0; i < 3 && groupings[i][0] <= n_micro; i++)
+                check_ranges(ranks, 1,
+                             &(struct grouping){n_micro, groupings[i][0], groupings[i][1]}, true);
     struct itinerary it;
     const struct zinf_axis second = {.rank = 1, .world = 4};
-    CHECK(!itinerary_make_pipe(&it, &walk, MOST_MICRO, 1, &second, true));
+    const struct grouping one = {MOST_MICRO, 1, 1};
+    CHECK(!itinerary_make_pipe(&it, &walk, &one, &second, true));
     CHECKF(it.live == 6, "%lld live", (long long)it.live);
     itinerary_fini(&it);
 }

@@ -102,7 +102,7 @@ static void test_schedules_and_places(void)
                 char what[100];
                 snprintf(what, sizeof what, "%s, parameters %s, copies %d", schedules[schedule],
                          places[place], copies);
-                /* Which updates are late, and what is made again, hangs on measured rates. */
+                /* Which updates are late, and what is made again, depends on measured rates. */
                 compare(s, "", what, schedule < 2 ? FEWER : ANY,
                         schedule > 1 ? ANY
                         : place == 1 ? EQUAL

@@ -128,7 +128,7 @@ static void test_taken_back(void)
 static void check_dealing(const struct setup *s, const char *what)
 {
     const uint32_t ranks = tensor_axis(s)->world;
-    double work[MOST_RANKS] = {0}, all = 0, most = 0, planned = 0;
+    double made[MOST_RANKS] = {0}, all = 0, most = 0, planned = 0;
     for (uint32_t u = 0; u < s->n_units; u++) {
         const struct zinf_unit *unit = &s->graph->units[u];
         for (uint32_t i = 0; i < unit->n_tensors; i++) {
@@ -141,13 +141,13 @@ static void check_dealing(const struct setup *s, const char *what)
                        unit->tensors[i].pieces[k].name);
                 const struct matrix_shape shape =
                     rule_matrix_shape(&unit->tensors[i], &unit->tensors[i].pieces[k]);
-                work[updater % MOST_RANKS] += of->rule->matrix_work(of, &shape).flops;
+                made[updater % MOST_RANKS] += of->rule->matrix_work(of, &shape).flops;
             }
         }
     }
     for (uint32_t r = 0; r < ranks; r++) {
-        all += work[r];
-        most = work[r] > most ? work[r] : most;
+        all += made[r];
+        most = made[r] > most ? made[r] : most;
     }
     for (uint32_t g = 0; g < s->layout.n_groups; g++)
         planned += s->group_work[g].flops * data_axis(s)->world;

@@ -26,35 +26,12 @@ static const struct {
 } forms[] = {{"llama_b", magnitudes}, {"gpt2_a", all_forms}, {"llama_a", own_head},
              {"phi3_a", quantised},   {"llama_b", dropped},  {"llama_a", dropped_rows}};
 
-static struct setting adapting(const char *precision, const char *extra)
-{
-    struct setting s = setting_of(NULL, precision);
-    s.extra = extra;
-    return s;
-}
-
-static void check_places(const char *family, const char *precision, const char *extra)
-{
-    struct setting s = adapting(precision, extra);
-    struct outcome reference, other;
-    char what[256];
-    take_fixture(family);
-    run(&s, "reference", &reference);
-    for (int i = 0; i < 9; i += 4) {
-        s.param = places[i / 3];
-        s.state = places[i % 3];
-        s.order = i % 2 ? "micro-major" : "layer-major";
-        snprintf(what, sizeof what, "%s: parameters %s, state %s", family, s.param, s.state);
-        run(&s, "other", &other);
-        check_same(&reference, &other, what);
-    }
-}
-
 static void test_placements(void)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        check_places(forms[i].family, NULL, forms[i].extra);
-        check_places(forms[i].family, bf16, forms[i].extra);
+        take_fixture(forms[i].family);
+        check_all_places(setting_with(NULL, forms[i].extra), forms[i].family, 4, true);
+        check_all_places(setting_with(bf16, forms[i].extra), forms[i].family, 4, true);
     }
 }
 
@@ -62,7 +39,7 @@ static void test_placements(void)
 static void test_fresh_adapters_change_nothing(void)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        struct setting s = adapting(NULL, forms[i].extra);
+        struct setting s = setting_with(NULL, forms[i].extra);
         struct outcome with, base;
         take_fixture(forms[i].family);
         run(&s, "with", &with);
@@ -78,7 +55,7 @@ static void test_fresh_adapters_change_nothing(void)
 /* Two steps, a checkpoint, two more; and the last two from the checkpoint, with all elsewhere. */
 static void test_checkpoints_go_on(void)
 {
-    struct setting s = adapting(bf16, all_forms), later = s;
+    struct setting s = setting_with(bf16, all_forms), later = s;
     later.param = "cpu";
     later.state = "nvme";
     later.extra = NULL; /* the checkpoint knows */

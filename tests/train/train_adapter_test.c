@@ -20,56 +20,23 @@ static struct setting adapting(const char *optimizer, const char *precision, con
     return s;
 }
 
-/* ---- the same bits ---- */
-
-static void check_places(const char *family, const char *optimizer, const char *precision, int step)
-{
-    struct setting s = adapting(optimizer, precision, everywhere);
-    struct outcome reference, other;
-    char what[256];
-    run(&s, "reference", &reference);
-    for (int i = 0; i < 9; i += step) {
-        s.param = places[i / 3];
-        s.state = places[i % 3];
-        snprintf(what, sizeof what, "%s, %s %s: parameters %s, state %s", family,
-                 word(optimizer, "AdamW"), word(precision, ""), s.param, s.state);
-        run(&s, "other", &other);
-        check_same(&reference, &other, what);
-    }
-}
-
 static void test_placements(void)
 {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         take_fixture(families[i]);
-        check_places(families[i], NULL, NULL, 1);
-        check_places(families[i], NULL, bf16, 1);
-        check_places(families[i], adamw_8bit, bf16, 4);
-        check_places(families[i], adafactor, NULL, 4);
+        check_all_places(adapting(NULL, NULL, everywhere), families[i], 1, false);
+        check_all_places(adapting(NULL, bf16, everywhere), families[i], 1, false);
+        check_all_places(adapting(adamw_8bit, bf16, everywhere), families[i], 4, false);
+        check_all_places(adapting(adafactor, NULL, everywhere), families[i], 4, false);
     }
 }
 
 static void test_schedules_and_orders(void)
 {
-    static const char *const orders[] = {"micro-major", "layer-major"};
     struct setting s = adapting(NULL, bf16, everywhere);
-    struct outcome reference, other;
-    char what[128];
     take_fixture("llama_b");
     s.steps = trainings.steps;
-    s.accumulation = 3;
-    s.schedule = "serial";
-    run(&s, "reference", &reference);
-    s.param = s.state = "nvme";
-    for (int i = 0; i < 4; i++)
-        for (int k = 0; k < 2; k++) {
-            s.schedule = schedules[i];
-            s.order = orders[k];
-            s.copies = k;
-            snprintf(what, sizeof what, "%s, %s", s.schedule, s.order);
-            run(&s, "other", &other);
-            check_same(&reference, &other, what);
-        }
+    check_all_schedules(s);
 }
 
 static void test_recompute_equals_kept(void)

@@ -37,32 +37,14 @@ static const char *const families[] = {"llama_b",        "mistral_a",
                                        "llama4_text_a",  "llama4_text_c",
                                        "gemma4_text_e",  "apertus_a"};
 
-/* ---- placements ---- */
-
-static void check_places(const char *family, const char *optimizer, const char *precision, int step)
-{
-    struct setting s = setting_of(optimizer, precision);
-    struct outcome reference, other;
-    char what[256];
-    run(&s, "reference", &reference);
-    for (int i = 0; i < 9; i += step) {
-        s.param = places[i / 3];
-        s.state = places[i % 3];
-        snprintf(what, sizeof what, "%s, %s %s: parameters %s, state %s", family,
-                 word(optimizer, "AdamW"), word(precision, ""), s.param, s.state);
-        run(&s, "other", &other);
-        check_same(&reference, &other, what);
-    }
-}
-
 static void test_placements(void)
 {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         take_fixture(families[i]);
-        check_places(families[i], NULL, NULL, 1);
-        check_places(families[i], NULL, bf16, 1);
-        check_places(families[i], adamw_8bit, i % 2 ? bf16 : NULL, 4);
-        check_places(families[i], adafactor, i % 2 ? NULL : bf16, 4);
+        check_all_places(setting_of(NULL, NULL), families[i], 1, false);
+        check_all_places(setting_of(NULL, bf16), families[i], 1, false);
+        check_all_places(setting_of(adamw_8bit, i % 2 ? bf16 : NULL), families[i], 4, false);
+        check_all_places(setting_of(adafactor, i % 2 ? NULL : bf16), families[i], 4, false);
     }
 }
 

@@ -3,6 +3,7 @@
  * clipping, warm-up and weight decay, as tests/fixtures/make_*.py computed them.
  */
 #include "fixture_folders.h"
+#include "fixture_numbers.h"
 #include "train/save/checkpoint.h"
 #include "train_support.h"
 
@@ -30,16 +31,6 @@ struct fixture {
     struct zinf_dataset *data;
     int64_t seq, batch;
 };
-
-static double number(const cJSON *object, const char *key)
-{
-    return cJSON_GetNumberValue(cJSON_GetObjectItem(object, key));
-}
-
-static double nth(const cJSON *object, const char *key, int index)
-{
-    return cJSON_GetNumberValue(cJSON_GetArrayItem(cJSON_GetObjectItem(object, key), index));
-}
 
 static int tokens_read(void *handle, uint64_t first, uint64_t n, int32_t *out)
 {
@@ -123,11 +114,6 @@ static void windows(const struct fixture *f, uint64_t first, int64_t n, int32_t 
         CHECKF(
             !zinf_dataset_window(f->data, first + (uint64_t)i, in + i * f->seq, out + i * f->seq),
             "%s", zinf_error());
-}
-
-static bool near(double value, double wanted, double relative)
-{
-    return fabs(value - wanted) <= relative * fabs(wanted);
 }
 
 static void check_gradients(const char *name, const char *dtype)

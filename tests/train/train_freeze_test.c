@@ -12,31 +12,6 @@
 static const char parts[] = FREEZE("\"*.wpe.*\", \"*.h.0.*\", \"!*.h.0.ln_1.*\", \"*.mlp.c_fc.*\", "
                                    "\"*.h.1.attn.c_attn.bias\"");
 
-static struct setting freezing(const char *precision, const char *extra)
-{
-    struct setting s = setting_of(NULL, precision);
-    s.extra = extra;
-    return s;
-}
-
-/* ---- the same bits ---- */
-
-static void check_places(const char *precision, const char *extra)
-{
-    struct setting s = freezing(precision, extra);
-    struct outcome reference, other;
-    char what[256];
-    run(&s, "reference", &reference);
-    for (int i = 0; i < 9; i += 2) {
-        s.param = places[i / 3];
-        s.state = places[i % 3];
-        s.order = i % 4 ? "micro-major" : "layer-major";
-        snprintf(what, sizeof what, "%s: parameters %s, state %s", extra, s.param, s.state);
-        run(&s, "other", &other);
-        check_same(&reference, &other, what);
-    }
-}
-
 static const char rates[] =
     RATES("{\"pattern\": \"*.bias\", \"scale\": 3, \"weight_decay\": 0.2}, "
           "{\"pattern\": \"*.ln_?.weight\", \"lr\": 5e-4}") ", \"layer_decay\": 0.7";
@@ -44,9 +19,9 @@ static const char rates[] =
 static void test_placements(void)
 {
     take_fixture("gpt2_a");
-    check_places(NULL, parts);
-    check_places(bf16, parts);
-    check_places(bf16, rates);
+    check_all_places(setting_with(NULL, parts), parts, 2, true);
+    check_all_places(setting_with(bf16, parts), parts, 2, true);
+    check_all_places(setting_with(bf16, rates), rates, 2, true);
 }
 
 /* ---- what is frozen ---- */
@@ -73,7 +48,7 @@ static bool same_tensor(const struct zinf_tensors *a, const struct zinf_tensors 
 
 static void test_frozen_tensors_keep_their_bits(void)
 {
-    struct setting s = freezing(NULL, parts);
+    struct setting s = setting_with(NULL, parts);
     struct zinf_tensors *before = NULL, *after = NULL;
     struct outcome out;
     uint64_t n = 0;
@@ -93,7 +68,7 @@ static void test_frozen_tensors_keep_their_bits(void)
 
 static void test_frozen_units_have_no_state(void)
 {
-    struct setting s = freezing(bf16, parts);
+    struct setting s = setting_with(bf16, parts);
     s.param = s.state = "nvme";
     take_fixture("gpt2_a");
     struct zinf_config *config = configure(&s);
@@ -119,7 +94,7 @@ static bool is_of_layer_0(const char *name)
 /* Of the tensors that are trained, those of the whole model. */
 static void check_gradients(const char *fixture, const char *extra, bool (*frozen)(const char *))
 {
-    struct setting s = freezing(NULL, extra);
+    struct setting s = setting_with(NULL, extra);
     char paths[2][600];
     int32_t ids[MOST_ROWS], targets[MOST_ROWS];
     struct zinf_tensors *files[2] = {NULL};
@@ -206,7 +181,7 @@ static double rate_of(const struct zinf_trainer *t, const char *name)
 
 static void test_layer_decay(void)
 {
-    struct setting s = freezing(
+    struct setting s = setting_with(
         NULL, ", \"layer_decay\": 0.5" RATES("{\"pattern\": \"*.h.0.ln_1.bias\", \"scale\": 3}"));
     struct zinf_model_shape shape = {
         .arch = "gpt2", .layers = 3, .hidden = 16, .heads = 2, .vocab = 61, .context = 32};
@@ -226,7 +201,7 @@ static void test_layer_decay(void)
 
 static void test_checkpoints_go_on(void)
 {
-    struct setting s = freezing(bf16, parts), later = s;
+    struct setting s = setting_with(bf16, parts), later = s;
     char folder[700];
     struct zinf_step_result a, b;
     later.param = "cpu";

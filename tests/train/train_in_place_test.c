@@ -10,13 +10,6 @@
 
 #define ADAPTER ", \"adapter\": {\"r\": 3, \"lora_alpha\": 7}"
 
-static struct setting frozen(const char *extra)
-{
-    struct setting s = setting_of(NULL, NULL);
-    s.extra = extra;
-    return s;
-}
-
 static bool reads_in_place(const struct zinf_trainer *t)
 {
     uint32_t n = 0, frozen_units = 0;
@@ -47,7 +40,7 @@ static void test_same_bits_as_from_memory(void)
     static const char *const families[] = {"gpt2_a",     "llama_b", "bloom_a",
                                            "gpt_neox_a", "phi3_a",  "mixtral_a"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        struct setting s = frozen(ADAPTER);
+        struct setting s = setting_with(NULL, ADAPTER);
         struct outcome reference, other;
         take_fixture(families[i]);
         run(&s, "reference", &reference);
@@ -64,21 +57,8 @@ static void test_same_bits_as_from_memory(void)
 
 static void test_schedules_and_orders(void)
 {
-    static const char *const orders[] = {"micro-major", "layer-major"};
-    struct setting s = frozen(ADAPTER);
-    struct outcome reference, other;
     take_fixture("llama_b");
-    s.accumulation = 3;
-    s.schedule = "serial";
-    run(&s, "reference", &reference);
-    s.param = s.state = "nvme";
-    for (int i = 0; i < 4; i++)
-        for (int k = 0; k < 2; k++) {
-            s.schedule = schedules[i];
-            s.order = orders[k];
-            run(&s, "other", &other);
-            check_same(&reference, &other, s.schedule);
-        }
+    check_all_schedules(setting_with(NULL, ADAPTER));
 }
 
 /* ---- not a byte ---- */
@@ -96,7 +76,7 @@ static uint64_t sum_of_file(const char *folder)
 
 static void test_nothing_is_written(void)
 {
-    struct setting s = frozen(ADAPTER);
+    struct setting s = setting_with(NULL, ADAPTER);
     struct zinf_step_result r = {0};
     uint64_t adapters = 0, before;
     take_fixture("llama_b");
@@ -122,7 +102,7 @@ static void test_nothing_is_written(void)
 /* Without training nothing is on a drive but the model itself. */
 static void test_evaluation_takes_no_room(void)
 {
-    struct setting s = frozen(NULL);
+    struct setting s = setting_with(NULL, NULL);
     int32_t ids[MOST_ROWS], targets[MOST_ROWS];
     double sums[2];
     uint64_t count;
@@ -148,7 +128,7 @@ static void test_evaluation_takes_no_room(void)
 
 static void test_changed_file_is_named(void)
 {
-    struct setting s = frozen(ADAPTER);
+    struct setting s = setting_with(NULL, ADAPTER);
     struct zinf_step_result r = {0};
     char command[1400], copy[600], path[700];
     take_fixture("llama_b");
@@ -177,7 +157,7 @@ static void test_changed_file_is_named(void)
 
 static void test_copied_where_it_must_be(void)
 {
-    struct setting s = frozen(ADAPTER);
+    struct setting s = setting_with(NULL, ADAPTER);
     take_fixture("llama_b");
     s.param = "nvme";
     CHECK(opens_in_place(&s));

@@ -164,13 +164,13 @@ static void find_owners(const char *extra)
     const struct zinf_model_shape shape = trainings.shape;
     trainings.shape.hidden = 128;
     trainings.shape.layers = 15;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
+        trainings.shape.arch = archs[i];
+        make_model(model, "owners", &trainings.shape, 11);
         for (uint32_t world = 2; world <= 5; world++) {
             struct zinf_net *net = NULL;
             struct setup s;
             char what[60];
-            trainings.shape.arch = archs[i];
-            make_model(model, "owners", &trainings.shape, 11);
             snprintf(what, sizeof what, "%s%s, %u ranks", archs[i], extra, world);
             struct setting with = {.optimizer = optimizers[0],
                                    .param = "cpu",
@@ -191,6 +191,7 @@ static void find_owners(const char *extra)
             zinf_net_close(net);
             zinf_config_destroy(config);
         }
+    }
     trainings.shape = shape;
 }
 

@@ -13,18 +13,11 @@ static const char nf4[] =
 static const char int8[] = ADAPTER("\"r\": 3, \"lora_alpha\": 7") ", \"quantize\": \"int8\"";
 static const char as_it_is[] = ADAPTER("\"r\": 3, \"lora_alpha\": 7, \"lora_dropout\": 0.25");
 
-static struct setting quantized(const char *precision, const char *extra)
-{
-    struct setting s = setting_of(NULL, precision);
-    s.extra = extra;
-    return s;
-}
-
 /* ---- the same bits ---- */
 
 static void check_places(const char *family, const char *precision, const char *extra, int step)
 {
-    struct setting s = quantized(precision, extra);
+    struct setting s = setting_with(precision, extra);
     struct outcome reference, other;
     char what[256];
     run(&s, "reference", &reference);
@@ -53,29 +46,14 @@ static void test_placements(void)
 
 static void test_schedules_and_orders(void)
 {
-    static const char *const orders[] = {"micro-major", "layer-major"};
-    struct setting s = quantized(bf16, nf4);
-    struct outcome reference, other;
-    char what[128];
     take_fixture("llama_b");
-    s.accumulation = 3;
-    s.schedule = "serial";
-    run(&s, "reference", &reference);
-    s.param = s.state = "nvme";
-    for (int i = 0; i < 4; i++)
-        for (int k = 0; k < 2; k++) {
-            s.schedule = schedules[i];
-            s.order = orders[k];
-            snprintf(what, sizeof what, "%s, %s", s.schedule, s.order);
-            run(&s, "other", &other);
-            check_same(&reference, &other, what);
-        }
+    check_all_schedules(setting_with(bf16, nf4));
 }
 
 /* The form counts: other numbers than the plain model's, and near them. */
 static void test_forms_differ(void)
 {
-    struct setting s = quantized(NULL, as_it_is);
+    struct setting s = setting_with(NULL, as_it_is);
     struct outcome plain, four, eight;
     take_fixture("llama_b");
     run(&s, "plain", &plain);
@@ -91,7 +69,7 @@ static void test_forms_differ(void)
 
 static void test_bytes_are_those_of_the_form(void)
 {
-    struct setting s = quantized(bf16, ADAPTER("\"r\": 1") ", \"quantize\": \"nf4\"");
+    struct setting s = setting_with(bf16, ADAPTER("\"r\": 1") ", \"quantize\": \"nf4\"");
     struct zinf_model_shape shape = {
         .arch = "llama", .layers = 3, .hidden = 256, .heads = 4, .vocab = 61, .context = 32};
     uint64_t quantized_bytes = 0, plain_bytes = 0, state = 0;
@@ -172,7 +150,7 @@ static void test_numbers_are_made_once_a_pass(void)
     double kept, made;
     take_fixture("llama_b");
     for (int i = 0; i < 2; i++) {
-        struct setting s = quantized(bf16, extras[i]);
+        struct setting s = setting_with(bf16, extras[i]);
         uint64_t two = count_numbers(s, 2, true, &kept);
         uint64_t four = count_numbers(s, 4, true, &kept);
         uint64_t again = count_numbers(s, 4, false, &made);
@@ -190,7 +168,7 @@ static void test_numbers_are_made_once_a_pass(void)
  */
 static void check_folder(const char *folder, const char *original, const char *extra)
 {
-    struct setting s = quantized(NULL, as_it_is);
+    struct setting s = setting_with(NULL, as_it_is);
     struct outcome as_read, as_quantized;
     take_fixture(folder);
     s.param = "nvme";
@@ -215,7 +193,7 @@ static void check_numbers(const char *folder, const char *numbers)
 {
     static const char *const precisions[] = {NULL, bf16};
     for (int i = 0; i < 2; i++) {
-        struct setting s = quantized(precisions[i], as_it_is);
+        struct setting s = setting_with(precisions[i], as_it_is);
         struct outcome as_read, as_numbers;
         take_fixture(folder);
         check_places(folder, precisions[i], as_it_is, i ? 1 : 4);
@@ -239,7 +217,7 @@ static void test_folder_of_floats_of_8_bits(void)
 /* Without double quantisation, which is not offered while loading, it is another model. */
 static void test_folder_without_double_quantisation(void)
 {
-    struct setting s = quantized(NULL, as_it_is);
+    struct setting s = setting_with(NULL, as_it_is);
     struct outcome single, both;
     take_fixture("qwen3_nf4");
     run(&s, "single", &single);
@@ -254,7 +232,8 @@ static void test_folder_without_double_quantisation(void)
 
 static void test_checkpoints_know_the_form(void)
 {
-    struct setting s = quantized(bf16, nf4), later = quantized(bf16, ", \"quantize\": \"nf4\"");
+    struct setting s = setting_with(bf16, nf4),
+                   later = setting_with(bf16, ", \"quantize\": \"nf4\"");
     struct zinf_config *config = NULL, *later_config = NULL;
     struct zinf_step_result a, b;
     struct zinf_trainer *u = NULL;
@@ -296,7 +275,7 @@ static void test_checkpoints_know_the_form(void)
 
 static void check_refused(const char *extra, const char *words)
 {
-    struct setting s = quantized(NULL, extra);
+    struct setting s = setting_with(NULL, extra);
     struct zinf_config *config = configure(&s);
     struct zinf_trainer_options options = trainer_options(&s, config);
     struct zinf_trainer *t = NULL;
@@ -374,7 +353,7 @@ static void test_skipped_modules(void)
     char command[700], copy[600];
     take_changed("llama_b", "{\"load_in_8bit\": true, \"llm_int8_skip_modules\": [\"self_attn\", "
                             "\"mlp\"]}");
-    struct setting s = quantized(NULL, as_it_is);
+    struct setting s = setting_with(NULL, as_it_is);
     struct outcome skipped, plain;
     run(&s, "skipped", &skipped);
     take_fixture("llama_b");

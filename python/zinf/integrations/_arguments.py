@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterable, List
 
 from .._library import OptionError, UnsupportedError
 
-# What a training computes does not hang on these: where it logs, how rows are loaded, how torch
+# What a training computes does not depend on these: where it logs, how rows are loaded, how torch
 # would compute. Placement, recomputation and launch are this library's own.
 _WITHOUT_EFFECT = set(
     """

@@ -123,7 +123,7 @@ void case_adam_not_finite(struct twin *t, enum zinf_dtype dtype)
                                            .weight_decay = 0.1f,
                                            .bias_correction = true,
                                            .step = 1};
-    twin_case(t, "adamw", "%s, numbers that are none", zinf_dtype_name(dtype));
+    twin_case(t, "adamw", "%s, NaN and infinity", zinf_dtype_name(dtype));
     struct update_pairs p = update_pairs_of(t, UPDATE_WHOLE, dtype, 20, 0);
     float *grad = p.grad.host.data;
     grad[3] = NAN;

@@ -220,6 +220,7 @@ static int estimate_all(const struct options *o, const struct zinf_session *s,
     free(plan);
     options.plan = NULL;
     e.pipe = pipe;
+    e.seq_len = request->trainer.seq_len;
     if (code)
         return code;
     if (machine) {
@@ -280,16 +281,53 @@ static int estimate_placed(void *arg, const struct zinf_config *config)
     return estimate(p->options, p->session, p->request, p->machine);
 }
 
-/* Without a configuration all that fits on the device is there; what does not goes further away. */
-static int place(const struct options *o, struct zinf_session *s, struct placing *p)
+/* What a placement that is tried is read with. */
+static struct zinf_config_context placing_context(struct zinf_session *s)
 {
-    char text[ESTIMATE_PLACED];
     struct zinf_config_context context = session_context(s);
     context.hidden_size = zinf_model_facts(s->model)->hidden;
     context.dtype = zinf_dtype_name(s->config->dtype);
     context.quiet = true;
+    return context;
+}
+
+/* Without a configuration all that fits on the device is there; what does not goes further away. */
+static int place(const struct options *o, struct zinf_session *s, struct placing *p)
+{
+    char text[ESTIMATE_PLACED];
+    const struct zinf_config_context context = placing_context(s);
     int code = estimate_place(s->config, &context, NULL, estimate_placed, p, text);
     return code || o->json ? code : estimate_suggest(text, o->suggest);
+}
+
+/* The plan of a length that is tried. */
+struct tried {
+    struct zinf_session *session;
+    struct zinf_estimate_options *options;
+};
+
+static int fits_placed(void *arg, const struct zinf_config *config)
+{
+    struct tried *t = arg;
+    struct zinf_estimate unused;
+    t->options->trainer.config = config;
+    return zinf_estimate(&unused, t->options);
+}
+
+/* With the configuration; without one, in any placement. */
+static int fits_length(void *arg, int64_t seq_len)
+{
+    char text[ESTIMATE_PLACED];
+    struct tried *t = arg;
+    const struct zinf_config *usual = t->session->config;
+    t->options->trainer.seq_len = seq_len;
+    int code = fits_placed(t, usual);
+    if (code == -ENOMEM && !t->session->job.config) {
+        const struct zinf_config_context context = placing_context(t->session);
+        code = estimate_place(usual, &context, NULL, fits_placed, t, text);
+    }
+    t->options->trainer.config = usual;
+    return code;
 }
 
 /* What depends on the machine that a plan is made for: the micro-batch, and the longest sequence.
@@ -302,6 +340,7 @@ static int find_shape(const struct options *o, struct zinf_session *s,
                                             .ranks = (uint32_t)o->ranks,
                                             .local_ranks = (uint32_t)o->local_ranks,
                                             .seats = (uint32_t)s->job.seats};
+    struct tried tried = {s, &options};
     if (s->config->finds_micro_batch && o->compare)
         return zinf_fail(-EINVAL, "--micro-batch auto is another number on each machine of "
                                   "--compare: give --micro-batch a number");
@@ -312,7 +351,8 @@ static int find_shape(const struct options *o, struct zinf_session *s,
     int code = job_micro_find(s, &options);
     if (code || !o->longest)
         return code;
-    code = estimate_longest(&options, zinf_model_facts(s->model)->context, &s->seq_len);
+    code = estimate_longest(fits_length, &tried, zinf_model_facts(s->model)->context,
+                            s->config->sequence_chunk, &s->seq_len);
     request->trainer.seq_len = s->seq_len;
     if (!code && !o->json)
         printf("longest      %lld tokens in a sequence fit\n", (long long)s->seq_len);

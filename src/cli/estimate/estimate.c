@@ -429,6 +429,7 @@ cJSON *estimate_json(const struct estimate *e)
     cJSON *root = cJSON_CreateObject();
     cJSON_AddNumberToObject(root, "parameters", (double)n->params);
     cJSON_AddStringToObject(root, "device", n->device);
+    cJSON_AddNumberToObject(root, "seq_len", (double)e->seq_len);
     if (e->ranks > 1) {
         cJSON_AddNumberToObject(root, "ranks", e->ranks);
         cJSON_AddNumberToObject(root, "hosts", e->ranks / e->local_ranks);

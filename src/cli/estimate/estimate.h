@@ -23,6 +23,7 @@ struct estimate {
     int n_changes;
     double tbw; /* bytes that the drive may be written, by its maker */
     struct speed_sources sources;
+    int64_t seq_len;
     double tokens;       /* of a training, to say how long it takes; 0: none */
     uint64_t drive_free; /* where the drives are; UINT64_MAX: not known */
     char drive_path[256];
@@ -80,10 +81,10 @@ struct estimate_request {
 };
 int estimate_described(struct estimate *e, const struct estimate_request *request,
                        const struct machine *machine, struct zinf_estimate_options *options);
-/* The longest sequence, up to so many tokens, with which a plan can be made, within one part in 64;
- * of one that has no room for a short one, a short one. */
-int estimate_longest(const struct zinf_estimate_options *options, int64_t context,
-                     int64_t *seq_len);
+/* The longest sequence that fits, up to context: to a chunk of several (0: there are none), else
+ * within one part in 64. fits: 0, or -ENOMEM where it does not. -ENOMEM: none fits. */
+int estimate_longest(int (*fits)(void *arg, int64_t seq_len), void *arg, int64_t context,
+                     int64_t chunk, int64_t *seq_len);
 /* A table of machines, "4090,ram=64G,h100"; one that the training does not fit says so. */
 int estimate_compare(const struct estimate_request *request, const char *machines);
 /* estimate_sources.c: a line a rate that counts, with its source; in a few words, which of them are

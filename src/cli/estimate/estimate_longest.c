@@ -1,39 +1,55 @@
 /*
  * estimate_longest: the longest sequence with which a training fits a machine. Memory grows with
- * its length, so it is found by halving.
+ * its length, so it is found by doubling, then by halving what is left.
  */
 #include "cli/estimate/estimate.h"
 
-/* Lengths are multiples of it, unless the model's context is shorter. */
-#define STEP 1024
+#define FIRST 1024 /* the length that is tried first */
 
-/* 1: it fits; 0: it does not. */
-static int fits(struct zinf_estimate_options *options, int64_t seq_len)
+/* Lengths are multiples of it: of a chunk, where a sequence has several; else of the power of two
+ * that is about one part in 64. */
+static int64_t grain_of(int64_t length, int64_t chunk)
 {
-    struct zinf_estimate unused;
-    options->trainer.seq_len = seq_len;
-    int code = zinf_estimate(&unused, options);
-    return code && code != -ENOMEM ? code : !code;
+    int64_t grain = 1;
+    if (chunk > 0 && length > chunk)
+        return chunk;
+    while (grain * 128 <= length)
+        grain *= 2;
+    return grain;
 }
 
-int estimate_longest(const struct zinf_estimate_options *given, int64_t context, int64_t *seq_len)
+/* The length in the middle: a multiple of the grain above low, and below high; 0: there is none.
+ * One token alone has nothing to foretell. */
+static int64_t middle_of(int64_t low, int64_t high, int64_t chunk)
 {
-    struct zinf_estimate_options options = *given;
-    const int64_t step = context < STEP ? context : STEP;
-    int64_t low = 1, high = 2; /* in steps; low is the least, or fits */
-    int good = fits(&options, step);
-    while (good > 0 && high * step <= context && (good = fits(&options, high * step)) > 0) {
+    const int64_t grain = grain_of(low + (high - low) / 2, chunk);
+    int64_t middle = (low + (high - low) / 2) / grain * grain;
+    if (middle <= low)
+        middle = (low / grain + 1) * grain;
+    return middle > 1 && middle < high ? middle : 0;
+}
+
+int estimate_longest(int (*fits)(void *arg, int64_t seq_len), void *arg, int64_t context,
+                     int64_t chunk, int64_t *seq_len)
+{
+    int64_t low = 0, high = context < FIRST ? context : FIRST; /* low fits; high is tried next */
+    int code = fits(arg, high);
+    while (!code && high < context) {
         low = high;
-        high *= 2;
+        high = high * 2 < context ? high * 2 : context;
+        code = fits(arg, high);
     }
-    if (good > 0) /* what is left is the context */
-        high = context / step + 1;
-    while (good >= 0 && high - low > 1 && (high - low) * 64 > low) {
-        const int64_t middle = low + (high - low) / 2;
-        good = fits(&options, middle * step);
-        low = good > 0 ? middle : low;
-        high = good > 0 ? high : middle;
+    if (!code)
+        low = high;
+    for (int64_t middle; code == -ENOMEM && (middle = middle_of(low, high, chunk)) > 0;) {
+        const int found = fits(arg, middle);
+        if (found && found != -ENOMEM)
+            return found;
+        low = found ? low : middle;
+        high = found ? middle : high;
     }
-    *seq_len = low * step;
-    return good < 0 ? good : 0;
+    if (code && code != -ENOMEM)
+        return code;
+    *seq_len = low;
+    return low ? 0 : zinf_fail_in(code, "--longest: no sequence fits, however short");
 }

@@ -107,31 +107,39 @@ static cJSON *openai_head(const struct serve_request *r, bool event)
     return head;
 }
 
-/* A choice of an event or of an answer, with bytes of text; finish NULL: it goes on. */
-static void add_choice(cJSON *choices, const struct serve_text *t, const char *part, bool role,
-                       const char *text, size_t bytes, const char *finish)
+/* What a choice of an event or of an answer says. */
+struct choice {
+    bool role;
+    const char *text; /* of so many bytes; NULL: none */
+    size_t bytes;
+    const char *finish; /* NULL: it goes on */
+};
+
+static void add_choice(cJSON *choices, const struct serve_text *t, const char *part,
+                       const struct choice *c)
 {
     cJSON *choice = add_object(choices);
     cJSON *holder = choice;
     cJSON_AddNumberToObject(choice, "index", (double)t->index);
     if (t->request->ask.dialect == SERVE_CHAT) {
         holder = cJSON_AddObjectToObject(choice, part);
-        if (role)
+        if (c->role)
             cJSON_AddStringToObject(holder, "role", "assistant");
-        if (text)
-            zinf_json_add_text(holder, "content", text, bytes);
+        if (c->text)
+            zinf_json_add_text(holder, "content", c->text, c->bytes);
     } else
-        zinf_json_add_text(holder, "text", text ? text : "", bytes);
+        zinf_json_add_text(holder, "text", c->text ? c->text : "", c->bytes);
     cJSON_AddItemToObject(choice, "logprobs", cJSON_CreateNull());
     cJSON_AddItemToObject(choice, "finish_reason",
-                          finish ? cJSON_CreateString(finish) : cJSON_CreateNull());
+                          c->finish ? cJSON_CreateString(c->finish) : cJSON_CreateNull());
 }
 
 static int say_chunk(const struct serve_text *t, bool role, const char *text, size_t bytes,
                      const char *finish, struct serve_bytes *out)
 {
     cJSON *head = openai_head(t->request, true);
-    add_choice(cJSON_AddArrayToObject(head, "choices"), t, "delta", role, text, bytes, finish);
+    add_choice(cJSON_AddArrayToObject(head, "choices"), t, "delta",
+               &(struct choice){role, text, bytes, finish});
     return add_json(out, head, true);
 }
 
@@ -142,8 +150,8 @@ static int say_openai(const struct serve_request *r, struct serve_bytes *out)
     for (int i = 0; i < r->n_texts; i++) {
         const struct text *t = &r->texts[i].text;
         const size_t begin = text_new(t);
-        add_choice(choices, &r->texts[i], "message", true, t->all + begin, t->end - begin,
-                   finish_openai(&r->texts[i]));
+        const struct choice c = {true, t->all + begin, t->end - begin, finish_openai(&r->texts[i])};
+        add_choice(choices, &r->texts[i], "message", &c);
     }
     add_usage(r, head);
     return add_json(out, head, false);

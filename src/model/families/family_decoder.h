@@ -96,7 +96,7 @@ int family_finish(struct zinf_graph *graph, struct zinf_model_facts *facts,
 /* ---- new models ---- */
 
 /* make_config of a family with family_traits. Numbers that the caller gives replace those of the
- * size; what hangs on them follows in proportion. */
+ * size; what depends on them follows in proportion. */
 int family_make_config(cJSON *config, const struct zinf_family *family,
                        const struct zinf_model_shape *shape);
 

@@ -6,9 +6,9 @@
 
 static const char *name_of(struct reading *r, const char *name, const char *end)
 {
-    char *whole = r->names[r->n_names++];
-    snprintf(whole, NAME_BYTES, "%s.%s", name, end);
-    return whole;
+    char whole[NAME_BYTES];
+    snprintf(whole, sizeof whole, "%s.%s", name, end);
+    return memcpy(r->names[r->n_names++], whole, strlen(whole) + 1);
 }
 
 static void add_matrix(struct reading *r, enum decoder_place place, const char *name, int64_t rows,

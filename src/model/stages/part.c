@@ -5,11 +5,6 @@
  */
 #include "model/stages/stages.h"
 
-static uint64_t row_bytes(const struct zinf_frame *f, int64_t hidden)
-{
-    return (uint64_t)frame_rows(f) * (uint64_t)hidden * frame_width(f);
-}
-
 /* y = x + r */
 static int add(struct zinf_frame *f, int64_t hidden, const void *x, const void *r, void *y)
 {
@@ -100,7 +95,7 @@ const struct zinf_norm *part_ahead(struct zinf_frame *f, const struct norm_spec 
     if (s->w < 0)
         return NULL;
     *norm = part_norm_behind(f, s, hidden, x, *kept);
-    norm->y = kept->rows = frame_scratch(f, row_bytes(f, hidden));
+    norm->y = kept->rows = frame_scratch(f, frame_rows_bytes(f, hidden));
     kept->made = true;
     return norm;
 }
@@ -112,7 +107,7 @@ static int normalise(struct zinf_frame *f, const struct part_entry *e, struct zi
     *rows = e->kept.made ? e->kept.rows : norm->x;
     if (e->norm->w < 0 || e->kept.made)
         return 0;
-    *rows = norm->y = frame_scratch(f, row_bytes(f, e->hidden));
+    *rows = norm->y = frame_scratch(f, frame_rows_bytes(f, e->hidden));
     return frame_norm(f, norm);
 }
 
@@ -178,8 +173,8 @@ int part_enter_backward(struct zinf_frame *f, const struct part_entry *e, const 
     uint64_t start = frame_mark(f);
     const void *rows;
     int code = part_rows(f, e, x, &rows);
-    void *d_rows = frame_scratch(f, row_bytes(f, e->hidden));
-    void *share = e->n > 1 ? frame_scratch(f, row_bytes(f, e->hidden)) : NULL;
+    void *d_rows = frame_scratch(f, frame_rows_bytes(f, e->hidden));
+    void *share = e->n > 1 ? frame_scratch(f, frame_rows_bytes(f, e->hidden)) : NULL;
     for (uint32_t i = 0; !code && i < e->n; i++) {
         const struct frame_linear *linear = &e->products[i].linear;
         struct frame_linear weight = *linear;
@@ -221,7 +216,7 @@ int part_add_branch(struct zinf_frame *f, const struct part_exit *e, const void 
     args.y = y;
     if (e->norm->w >= 0) {
         struct zinf_norm norm = part_norm(f, e->norm, e->hidden, branch, e->kept);
-        args.r = norm.y = frame_scratch(f, row_bytes(f, e->hidden));
+        args.r = norm.y = frame_scratch(f, frame_rows_bytes(f, e->hidden));
         code = frame_norm(f, &norm);
     }
     frame_release(f, start);
@@ -234,7 +229,7 @@ int part_leave(struct zinf_frame *f, const struct part_exit *e, const void *in, 
                void *y, bool again)
 {
     uint64_t start = frame_mark(f);
-    void *branch = e->norm->w >= 0 ? e->product : frame_scratch(f, row_bytes(f, e->hidden));
+    void *branch = e->norm->w >= 0 ? e->product : frame_scratch(f, frame_rows_bytes(f, e->hidden));
     int code = frame_linear(f, &e->linear, in, branch);
     if (!code)
         code = part_add_branch(f, e, branch, x, y, again);
@@ -250,13 +245,13 @@ int part_leave_backward(struct zinf_frame *f, const struct part_exit *e, const v
     *out = d_y;
     if (args.dropout.p > 0 || zinf_residual_scale(&args) != 1) {
         args.r = d_y;
-        *out = args.y = frame_scratch(f, row_bytes(f, e->hidden));
+        *out = args.y = frame_scratch(f, frame_rows_bytes(f, e->hidden));
         code = frame_dropout(f, &args);
     }
     if (code || e->norm->w < 0)
         return code;
     struct zinf_norm norm = part_norm(f, e->norm, e->hidden, e->product, e->kept);
-    void *d_product = frame_scratch(f, row_bytes(f, e->hidden));
+    void *d_product = frame_scratch(f, frame_rows_bytes(f, e->hidden));
     code = norm_backward(f, e->norm, norm, *out, d_product, 0);
     *out = d_product;
     return code;
@@ -307,7 +302,7 @@ int part_start_gradient(struct zinf_frame *f, int64_t hidden, void **d_x)
     if (!f->d_in[0] || f->d_in[0] == f->d_out[0] || f->d_in_adds[0])
         return 0;
     *d_x = f->d_in[0];
-    return frame_copy(f, *d_x, f->d_out[0], row_bytes(f, hidden));
+    return frame_copy(f, *d_x, f->d_out[0], frame_rows_bytes(f, hidden));
 }
 
 int part_finish_gradient(struct zinf_frame *f, int64_t hidden, const void *d_x)
@@ -321,5 +316,5 @@ int part_pass_gradient(struct zinf_frame *f, int64_t hidden)
     if (!f->d_in[0] || f->d_in[0] == f->d_out[0])
         return 0;
     return f->d_in_adds[0] ? add(f, hidden, f->d_in[0], f->d_out[0], f->d_in[0])
-                           : frame_copy(f, f->d_in[0], f->d_out[0], row_bytes(f, hidden));
+                           : frame_copy(f, f->d_in[0], f->d_out[0], frame_rows_bytes(f, hidden));
 }

@@ -21,7 +21,7 @@
 
 uint64_t attention_entry_bytes(const struct zinf_frame *f, const struct attention_spec *s)
 {
-    const uint64_t tokens = (uint64_t)frame_rows(f) * heads_entry_cols(s) * frame_width(f);
+    const uint64_t tokens = frame_rows_bytes(f, heads_entry_cols(s));
     return tokens + (s->relative.half ? relative_bytes(f, s) : 0);
 }
 
@@ -33,7 +33,7 @@ static int64_t out_cols(const struct attention_spec *s)
 
 static uint64_t out_bytes(const struct zinf_frame *f, const struct attention_spec *s)
 {
-    return (uint64_t)(frame_rows(f) * out_cols(s)) * frame_width(f);
+    return frame_rows_bytes(f, out_cols(s));
 }
 
 struct attention_kept attention_keep(struct zinf_frame *f, const struct attention_spec *s)

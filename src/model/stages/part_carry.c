@@ -50,7 +50,7 @@ int attention_own_backward(struct zinf_frame *f, const struct attention_spec *s,
 
 int attention_carry_gradient(struct zinf_frame *f, int64_t hidden, void **d_x)
 {
-    const uint64_t bytes = (uint64_t)(frame_rows(f) * hidden) * frame_width(f);
+    const uint64_t bytes = frame_rows_bytes(f, hidden);
     void *nobodys = frame_scratch(f, bytes);
     *d_x = f->d_in[0] ? f->d_in[0] : nobodys;
     return f->d_in[0] ? 0 : frame_zero(f, nobodys, bytes);

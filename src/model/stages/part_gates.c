@@ -18,7 +18,7 @@ enum { B, C, X, PARTS };
 
 static void *take_rows(struct zinf_frame *f, const struct attention_spec *s)
 {
-    return frame_scratch(f, (uint64_t)(frame_rows(f) * s->mixer.value_dim) * frame_width(f));
+    return frame_scratch(f, frame_rows_bytes(f, s->mixer.value_dim));
 }
 
 /* The product of a part of the entry and other rows. */

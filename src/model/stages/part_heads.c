@@ -182,7 +182,7 @@ static int add_kv(struct zinf_frame *f, const struct attention_spec *s, const vo
 
 static void *scratch_kv(struct zinf_frame *f, const struct attention_spec *s)
 {
-    return frame_scratch(f, (uint64_t)frame_rows(f) * heads_kv_cols(s) * frame_width(f));
+    return frame_scratch(f, frame_rows_bytes(f, heads_kv_cols(s)));
 }
 
 /* The gradient of those that were taken goes to the layer that gave them. */
@@ -247,14 +247,14 @@ int heads_take(struct zinf_frame *f, const struct attention_spec *s,
     *out = *kept;
     if (!heads_are_copied(s))
         return 0;
-    out->qkv = frame_scratch(f, (uint64_t)frame_rows(f) * heads_qkv_cols(s) * frame_width(f));
+    out->qkv = frame_scratch(f, frame_rows_bytes(f, heads_qkv_cols(s)));
     return heads_copy(f, s, kept->qkv, out->qkv, false);
 }
 
 int heads_prepare(struct zinf_frame *f, const struct attention_spec *s,
                   const struct attention_kept *kept, bool fresh, void **qkv)
 {
-    const uint64_t tokens = (uint64_t)frame_rows(f) * heads_qkv_cols(s) * frame_width(f);
+    const uint64_t tokens = frame_rows_bytes(f, heads_qkv_cols(s));
     const uint64_t bytes = tokens + (s->relative.half ? relative_bytes(f, s) : 0);
     int code = 0;
     *qkv = kept->qkv;

@@ -32,7 +32,7 @@ int64_t latent_entry_cols(const struct attention_spec *s)
 
 static void *take_rows(struct zinf_frame *f, int64_t cols)
 {
-    return frame_scratch(f, (uint64_t)(frame_rows(f) * cols) * frame_width(f));
+    return frame_scratch(f, frame_rows_bytes(f, cols));
 }
 
 /* ---- columns ---- */

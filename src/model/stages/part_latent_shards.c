@@ -49,14 +49,9 @@ static int64_t low_cols(const struct attention_spec *s)
     return s->latent.q_rank + s->latent.kv_rank + s->latent.rotated;
 }
 
-static uint64_t row_bytes(const struct zinf_frame *f, int64_t cols)
-{
-    return (uint64_t)(frame_rows(f) * cols) * frame_width(f);
-}
-
 static void *take_rows(struct zinf_frame *f, int64_t cols)
 {
-    return frame_scratch(f, row_bytes(f, cols));
+    return frame_scratch(f, frame_rows_bytes(f, cols));
 }
 
 /* Queries without a low rank are kept, the others are made again. */
@@ -69,8 +64,8 @@ static struct attention_kept keep_heads(struct zinf_frame *f, const struct atten
 {
     const uint64_t heads = (uint64_t)(frame_rows(f) * part->n_heads);
     return (struct attention_kept){
-        .qkv = keeps_queries(f, part) ? frame_keep(f, row_bytes(f, query_cols(part))) : NULL,
-        .out = frame_keep(f, row_bytes(f, part->n_heads * part->head_dim)),
+        .qkv = keeps_queries(f, part) ? frame_keep(f, frame_rows_bytes(f, query_cols(part))) : NULL,
+        .out = frame_keep(f, frame_rows_bytes(f, part->n_heads * part->head_dim)),
         .lse = frame_keep(f, heads * sizeof(float)),
     };
 }
@@ -80,7 +75,7 @@ void latent_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
 {
     const uint32_t n = f->graph->shards.n;
     const struct attention_spec all = heads_of(f, s, 0, n);
-    kept->entry = frame_keep(f, row_bytes(f, low_cols(s)));
+    kept->entry = frame_keep(f, frame_rows_bytes(f, low_cols(s)));
     kept->k_norm = part_norm_keep(f, &s->latent.kv_norm, 1);
     if (s->latent.q_rank)
         kept->q_norm = part_norm_keep(f, &s->latent.q_norm, 1);
@@ -278,12 +273,12 @@ void latent_shards_take(struct zinf_frame *f, const struct attention_spec *s,
 
 static void *d_key_value(const struct zinf_frame *f, const struct attention_spec *part, void *d)
 {
-    return shard_at(f, d, row_bytes(f, query_cols(part)));
+    return shard_at(f, d, frame_rows_bytes(f, query_cols(part)));
 }
 
 static void *d_key(const struct zinf_frame *f, const struct attention_spec *part, void *d)
 {
-    return shard_at(f, d, row_bytes(f, query_cols(part) + kv_cols(part)));
+    return shard_at(f, d, frame_rows_bytes(f, query_cols(part) + kv_cols(part)));
 }
 
 /* Of a shard's heads, to the places of its products. */
@@ -399,11 +394,11 @@ static int norms_backward(struct zinf_frame *f, const struct attention_shards *k
     const struct attention_spec *s = kept->s;
     const int64_t key = low_cols(s) - s->latent.rotated;
     int code = copy_columns(f, s, key, s->latent.rotated, shared,
-                            shard_at(f, blocks, row_bytes(f, key)), true);
+                            shard_at(f, blocks, frame_rows_bytes(f, key)), true);
     for (int i = 0; !code && i < count_lows(s); i++) {
         const struct low low = low_of(kept, i);
         const uint64_t mark = frame_mark(f);
-        void *x = take_rows(f, low.rank), *d = shard_at(f, blocks, row_bytes(f, low.first));
+        void *x = take_rows(f, low.rank), *d = shard_at(f, blocks, frame_rows_bytes(f, low.first));
         struct zinf_norm norm = part_norm(f, low.norm, low.rank, x, low.kept);
         norm.dy = norm.dx = d;
         norm.dw = frame_grad(f, 0, low.norm->w);

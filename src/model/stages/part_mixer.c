@@ -59,7 +59,7 @@ static void *column(const struct zinf_frame *f, const void *rows, int64_t first)
 
 static void *take_rows(struct zinf_frame *f, int64_t cols)
 {
-    return frame_scratch(f, (uint64_t)(frame_rows(f) * cols) * frame_width(f));
+    return frame_scratch(f, frame_rows_bytes(f, cols));
 }
 
 /* ---- operations ---- */

@@ -8,7 +8,7 @@
  * A norm over columns of several shards is made of whole rows, which are gathered from all of them:
  * every rank normalises them and takes its own, and makes the gradients of its weights.
  */
-#include "model/shards.h"
+#include "model/stages/part_shard.h"
 
 /* ---- a shard's part of the spec: without the norm, which is of whole rows ---- */
 
@@ -68,15 +68,10 @@ static struct attention_spec part_of(const struct zinf_frame *f, const struct at
     return part;
 }
 
-static uint64_t x_elems(const struct zinf_frame *f, const struct attention_spec *s)
-{
-    return (uint64_t)(frame_rows(f) * s->hidden);
-}
-
 /* A shard's rows of what the projection takes, in scratch. */
 static void *take_results(struct zinf_frame *f, const struct attention_spec *part)
 {
-    return frame_scratch(f, (uint64_t)(frame_rows(f) * mixer_result_cols(part)) * frame_width(f));
+    return frame_scratch(f, frame_rows_bytes(f, mixer_result_cols(part)));
 }
 
 void mixer_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
@@ -243,7 +238,7 @@ static int gather_whole(struct zinf_frame *f, const struct attention_spec *s, vo
 {
     const uint32_t n = f->graph->shards.of;
     const int64_t all = mixer_result_cols(s), cols = all / n;
-    const uint64_t bytes = (uint64_t)(frame_rows(f) * cols) * frame_width(f);
+    const uint64_t bytes = frame_rows_bytes(f, cols);
     struct shard_rows rows[ZINF_MOST_SHARDS];
     *whole = frame_scratch(f, n * bytes);
     const uint64_t mark = frame_mark(f);
@@ -357,21 +352,14 @@ static int make_projection(struct zinf_frame *f, const void *call, uint32_t shar
     return shard_depth(f, &p, c->results[shard], out);
 }
 
-static struct part_exit exit_of(const struct attention_shards *kept)
-{
-    return attention_exit(kept->s, &(struct attention_kept){.after = kept->after,
-                                                            .product = kept->product,
-                                                            .next = kept->next});
-}
-
 int mixer_shards_forward(struct zinf_frame *f, const struct attention_shards *kept,
                          const void *rows, const void *x, void *y, bool again)
 {
     void *results[ZINF_MOST_SHARDS];
     struct call c = {.s = kept->s, .kept = kept, .results = results};
     const struct part_entry e = attention_shards_entry(kept);
-    const struct part_exit leave = exit_of(kept);
-    const struct shard_sum sum = {make_projection, &c, x_elems(f, kept->s)};
+    const struct part_exit leave = attention_shards_exit(kept);
+    const struct shard_sum sum = {make_projection, &c, attention_x_elems(f, kept->s)};
     const uint64_t mark = frame_mark(f);
     int code = part_rows(f, &e, rows, &c.rows);
     if (!code)
@@ -627,7 +615,7 @@ int mixer_shards_leave(struct zinf_frame *f, const struct attention_shards *kept
 {
     const struct attention_spec *s = kept->s, part = part_of(f, s, 0);
     const struct part_entry e = attention_shards_entry(kept);
-    const struct part_exit leave = exit_of(kept);
+    const struct part_exit leave = attention_shards_exit(kept);
     void *results[ZINF_MOST_SHARDS];
     const struct call c = {.s = s, .kept = kept, .gradients = gradients->of, .results = results};
     const void *d_branch;

@@ -13,7 +13,7 @@ static uint64_t up_cols(const struct mlp_spec *s)
 
 uint64_t mlp_entry_bytes(const struct zinf_frame *f, const struct mlp_spec *s)
 {
-    return (uint64_t)frame_rows(f) * up_cols(s) * frame_width(f);
+    return frame_rows_bytes(f, up_cols(s));
 }
 
 struct mlp_kept mlp_keep(struct zinf_frame *f, const struct mlp_spec *s)
@@ -23,8 +23,7 @@ struct mlp_kept mlp_keep(struct zinf_frame *f, const struct mlp_spec *s)
     kept.norm = part_norm_keep(f, &s->norm, 1);
     kept.after = part_norm_keep(f, &s->after, 1);
     if (s->after.w >= 0)
-        kept.product =
-            frame_keep(f, (uint64_t)frame_rows(f) * (uint64_t)s->hidden * frame_width(f));
+        kept.product = frame_keep(f, frame_rows_bytes(f, s->hidden));
     return kept;
 }
 

@@ -86,7 +86,7 @@ static int down_input(struct zinf_frame *f, const void *call, uint32_t shard, co
 {
     const struct call *c = call;
     const struct mlp_spec part = part_of(f, c->s, shard);
-    void *act = frame_scratch(f, (uint64_t)(frame_rows(f) * part.ffn) * frame_width(f));
+    void *act = frame_scratch(f, frame_rows_bytes(f, part.ffn));
     int code = mlp_activate(f, &part, c->kept->of[shard].up, act);
     *x = act;
     return code ? code : mlp_mask(f, &part, act);
@@ -157,7 +157,7 @@ static int leave_backward(struct zinf_frame *f, const struct call *c, uint32_t s
     struct mlp_spec part = part_of(f, c->s, shard);
     const struct shard_product p = down(f, c, &part, shard);
     const uint64_t mark = frame_mark(f);
-    void *act = frame_scratch(f, (uint64_t)(frame_rows(f) * part.ffn) * frame_width(f));
+    void *act = frame_scratch(f, frame_rows_bytes(f, part.ffn));
     void *d_up = c->gradients[shard], *d_act = part.gated ? act : d_up;
     if (alphas)
         part.d_alphas = alphas + shard * ALPHA_ELEMS;

@@ -1,6 +1,6 @@
 /*
- * part_shard: what the files of attention's shards (part_attention_shards.c) have in common. For
- * them alone.
+ * part_shard: what the files of shards of attention (part_attention_shards.c) and of mixers
+ * (part_mixer_shards.c) have in common. For them alone.
  */
 #ifndef ZINF_PART_SHARD_H
 #define ZINF_PART_SHARD_H

@@ -149,8 +149,7 @@ static int gate_cached(struct zinf_frame *f, const struct attention_spec *all,
     void *result;
     int code = attention_result(f, all, kept, &result);
     const uint64_t cols = (uint64_t)(all->n_heads * all->head_dim);
-    return code ? code
-                : frame_copy(f, kept->out, result, (uint64_t)frame_rows(f) * cols * frame_width(f));
+    return code ? code : frame_copy(f, kept->out, result, frame_rows_bytes(f, cols));
 }
 
 int attention_attend_cached(struct zinf_frame *f, const struct attention_call *c)

@@ -28,11 +28,6 @@ static struct whole whole_of(const struct zinf_frame *f, const struct attention_
                           c->of / groups.shards, groups.shards};
 }
 
-static uint64_t row_bytes(const struct zinf_frame *f, int64_t cols)
-{
-    return (uint64_t)(frame_rows(f) * cols) * frame_width(f);
-}
-
 static struct shard_rows columns_of(const struct head_rows *rows, int kind)
 {
     return (struct shard_rows){kind == QUERIES ? rows->q : rows->k, rows->ld};
@@ -52,7 +47,7 @@ static struct shard_rows group_at(const struct zinf_frame *f, const struct whole
  * other. */
 static int add_sharing(struct zinf_frame *f, const struct whole *w, void *all, uint32_t group)
 {
-    const uint64_t bytes = row_bytes(f, w->cols), first = group * w->n_sharing;
+    const uint64_t bytes = frame_rows_bytes(f, w->cols), first = group * w->n_sharing;
     int code = 0;
     for (uint64_t i = 1; !code && i < w->n_sharing; i++) {
         void *sum = shard_at(f, all, first * bytes);
@@ -70,7 +65,7 @@ static int add_sharing(struct zinf_frame *f, const struct whole *w, void *all, u
 static int make_whole(struct zinf_frame *f, const struct whole *w, const struct shard_rows *own,
                       bool sums, void *rows)
 {
-    const uint64_t mark = frame_mark(f), bytes = row_bytes(f, w->cols);
+    const uint64_t mark = frame_mark(f), bytes = frame_rows_bytes(f, w->cols);
     void *all = frame_scratch(f, f->graph->shards.of * bytes);
     int code = shard_gather_rows(f, own, w->cols, all);
     for (uint32_t g = 0; !code && g < w->n; g++) {
@@ -96,7 +91,7 @@ void whole_norms_keep(struct zinf_frame *f, const struct attention_spec *s,
     kept->q_norm = part_norm_keep(f, &s->q_norm, 1);
     kept->k_norm = part_norm_keep(f, &s->k_norm, 1);
     for (uint32_t i = 0; !frame_decoding(f) && i < c->n; i++)
-        kept->before[i] = frame_keep(f, row_bytes(f, cols));
+        kept->before[i] = frame_keep(f, frame_rows_bytes(f, cols));
 }
 
 /* A shard's queries and keys, which are beside each other in what is kept. */
@@ -116,7 +111,7 @@ static int normalise(struct zinf_frame *f, const struct attention_shards *kept,
     const struct zinf_shards *c = &f->graph->shards;
     const struct whole w = whole_of(f, kept, kind);
     const uint64_t mark = frame_mark(f);
-    void *all = frame_scratch(f, row_bytes(f, w.n * w.cols));
+    void *all = frame_scratch(f, frame_rows_bytes(f, w.n * w.cols));
     struct shard_rows own[ZINF_MOST_SHARDS];
     int code = 0;
     for (uint32_t i = 0; !code && i < c->n; i++) {
@@ -152,7 +147,7 @@ static int normalise_backward(struct zinf_frame *f, const struct attention_shard
 {
     const struct zinf_shards *c = &f->graph->shards;
     const struct whole w = whole_of(f, kept, kind);
-    const uint64_t mark = frame_mark(f), bytes = row_bytes(f, w.n * w.cols);
+    const uint64_t mark = frame_mark(f), bytes = frame_rows_bytes(f, w.n * w.cols);
     void *x = frame_scratch(f, bytes), *d = frame_scratch(f, bytes);
     struct shard_rows own[ZINF_MOST_SHARDS], before[ZINF_MOST_SHARDS];
     for (uint32_t i = 0; i < c->n; i++) {

@@ -15,7 +15,7 @@ struct kept {
 
 static uint64_t x_bytes(const struct zinf_frame *f, const struct block_spec *s)
 {
-    return (uint64_t)frame_rows(f) * (uint64_t)s->attention.hidden * frame_width(f);
+    return frame_rows_bytes(f, s->attention.hidden);
 }
 
 static struct kept keep(struct zinf_frame *f, const struct block_spec *s)

@@ -169,7 +169,7 @@ static int activate(struct zinf_frame *f, const struct visit *v)
 static uint64_t x_bytes(const struct zinf_frame *f)
 {
     const struct experts_spec *s = f->stage->spec;
-    return (uint64_t)(frame_rows(f) * s->hidden) * frame_width(f);
+    return frame_rows_bytes(f, s->hidden);
 }
 
 int experts_start_sum(struct zinf_frame *f)

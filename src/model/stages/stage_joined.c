@@ -15,7 +15,7 @@ struct kept {
 static uint64_t row_bytes(const struct zinf_frame *f)
 {
     const struct joined_spec *s = f->stage->spec;
-    return (uint64_t)(frame_rows(f) * s->mlp.hidden) * frame_width(f);
+    return frame_rows_bytes(f, s->mlp.hidden);
 }
 
 static bool is_cut(const struct zinf_frame *f)

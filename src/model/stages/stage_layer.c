@@ -29,7 +29,7 @@ static bool joins(const struct layer_spec *s, int part)
 
 static uint64_t x_bytes(const struct zinf_frame *f, const struct layer_spec *s)
 {
-    return (uint64_t)frame_rows(f) * (uint64_t)s->attention[0].hidden * frame_width(f);
+    return frame_rows_bytes(f, s->attention[0].hidden);
 }
 
 static bool is_cut(const struct zinf_frame *f)

@@ -28,8 +28,7 @@ static int make_gate_rows(struct zinf_frame *f, struct made *made)
         return 0;
     made->gate_norm =
         part_norm(f, &s->gate_norm, s->hidden, f->in[0], scratch_norm(f, &s->gate_norm));
-    made->rows = made->gate_norm.y =
-        frame_scratch(f, (uint64_t)(frame_rows(f) * s->hidden) * frame_width(f));
+    made->rows = made->gate_norm.y = frame_scratch(f, frame_rows_bytes(f, s->hidden));
     return frame_norm(f, &made->gate_norm);
 }
 

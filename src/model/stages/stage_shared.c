@@ -111,7 +111,7 @@ static int make(struct zinf_frame *f, struct made *m)
 static int forward(struct zinf_frame *f)
 {
     const struct shared_spec *s = f->stage->spec;
-    const uint64_t bytes = (uint64_t)(frame_rows(f) * s->hidden) * frame_width(f);
+    const uint64_t bytes = frame_rows_bytes(f, s->hidden);
     struct made m;
     void *y = frame_scratch(f, bytes);
     struct zinf_rows add = add_args(f, y, f->out[0]);
@@ -129,7 +129,7 @@ static int forward(struct zinf_frame *f)
  * weights, and of the last matrix. */
 static int down_backward(struct zinf_frame *f, const struct made *m, void *d_act, float *d_weights)
 {
-    const uint64_t bytes = (uint64_t)(frame_rows(f) * m->s->hidden) * frame_width(f);
+    const uint64_t bytes = frame_rows_bytes(f, m->s->hidden);
     void *scaled = is_scaled(m->s) ? frame_scratch(f, bytes) : NULL;
     const void *d_out = is_scaled(m->s) ? scaled : f->d_out[0];
     struct zinf_weigh weigh = {
@@ -163,7 +163,7 @@ static int up_backward(struct zinf_frame *f, const struct made *m, void *d_act)
         code = frame_linear_backward_weight(f, &m->up, d_up, f->in[1]);
     if (code || !f->d_in[1])
         return code;
-    void *d_n = frame_scratch(f, (uint64_t)(frame_rows(f) * m->s->hidden) * frame_width(f));
+    void *d_n = frame_scratch(f, frame_rows_bytes(f, m->s->hidden));
     struct zinf_rows add = add_args(f, d_n, f->d_in[1]);
     add.y_dtype = ZINF_DTYPE_F32;
     code = frame_linear_backward_input(f, &m->up, d_up, d_n);

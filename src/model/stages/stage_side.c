@@ -10,16 +10,11 @@ struct kept {
     struct norm_kept after;
 };
 
-static uint64_t row_bytes(const struct zinf_frame *f, int64_t cols)
-{
-    return (uint64_t)(frame_rows(f) * cols) * frame_width(f);
-}
-
 static struct kept keep(struct zinf_frame *f, const struct side_spec *s)
 {
     struct kept kept;
-    kept.gate = frame_keep(f, row_bytes(f, s->cols));
-    kept.product = frame_keep(f, row_bytes(f, s->hidden));
+    kept.gate = frame_keep(f, frame_rows_bytes(f, s->cols));
+    kept.product = frame_keep(f, frame_rows_bytes(f, s->hidden));
     kept.after = part_norm_keep(f, &s->after, 1);
     return kept;
 }
@@ -62,7 +57,7 @@ static int forward(struct zinf_frame *f)
     const struct part_exit leave = exit_of(s, &kept);
     const bool again = f->pass == ZINF_PASS_RECOMPUTE;
     struct zinf_gated args = gated_args(f, s, &kept);
-    args.y = frame_scratch(f, row_bytes(f, s->cols));
+    args.y = frame_scratch(f, frame_rows_bytes(f, s->cols));
     int code = frame_linear(f, &gate, f->in[0], kept.gate);
     if (!code)
         code = frame_gated(f, &args);
@@ -82,7 +77,7 @@ static int leave_rows(struct zinf_frame *f, const struct side_spec *s, const voi
     if (!f->d_in[1])
         return 0;
     return f->d_in_adds[1] ? frame_residual(f, &args)
-                           : frame_copy(f, f->d_in[1], d_rows, row_bytes(f, s->cols));
+                           : frame_copy(f, f->d_in[1], d_rows, frame_rows_bytes(f, s->cols));
 }
 
 /* From the gradient of the sum, which stays, to those of the weights and of p; *d_gate: at the
@@ -93,9 +88,9 @@ static int branch_backward(struct zinf_frame *f, const struct side_spec *s, cons
     const struct part_exit leave = exit_of(s, kept);
     struct zinf_gated args = gated_args(f, s, kept);
     const void *d_branch;
-    void *act = args.y = frame_scratch(f, row_bytes(f, s->cols));
-    void *d_act = frame_scratch(f, row_bytes(f, s->cols));
-    void *d_rows = frame_scratch(f, row_bytes(f, s->cols));
+    void *act = args.y = frame_scratch(f, frame_rows_bytes(f, s->cols));
+    void *d_act = frame_scratch(f, frame_rows_bytes(f, s->cols));
+    void *d_rows = frame_scratch(f, frame_rows_bytes(f, s->cols));
     int code = part_leave_backward(f, &leave, d_x, &d_branch);
     if (code || (code = frame_gated(f, &args)) ||
         (code = frame_linear_backward_weight(f, &leave.linear, d_branch, act)) ||
@@ -114,8 +109,8 @@ static int backward(struct zinf_frame *f)
     const struct kept kept = keep(f, s);
     const struct frame_linear gate = gate_linear(s);
     const uint64_t start = frame_mark(f);
-    void *d_gate = frame_scratch(f, row_bytes(f, s->cols));
-    void *share = frame_scratch(f, row_bytes(f, s->hidden)), *d_x;
+    void *d_gate = frame_scratch(f, frame_rows_bytes(f, s->cols));
+    void *share = frame_scratch(f, frame_rows_bytes(f, s->hidden)), *d_x;
     int code;
     if ((code = part_start_gradient(f, s->hidden, &d_x)) ||
         (s->scaled && (code = part_scale(f, s->hidden, d_x))) || (code = frame_zero_gaps(f, 0)) ||

@@ -9,7 +9,7 @@
 
 static uint64_t all_bytes(const struct zinf_frame *f, const struct sides_spec *s)
 {
-    return (uint64_t)(frame_rows(f) * s->n * s->cols) * frame_width(f);
+    return frame_rows_bytes(f, s->n * s->cols);
 }
 
 static struct frame_linear linear_of(const struct sides_spec *s)
@@ -91,7 +91,7 @@ static int backward(struct zinf_frame *f)
     void *product = frame_keep(f, all_bytes(f, s));
     float *rstd = frame_keep(f, (uint64_t)(frame_rows(f) * s->n) * sizeof *rstd);
     void *d_rows = frame_scratch(f, all_bytes(f, s));
-    void *share = frame_scratch(f, (uint64_t)(frame_rows(f) * s->hidden) * frame_width(f));
+    void *share = frame_scratch(f, frame_rows_bytes(f, s->hidden));
     struct zinf_norm norm = norm_of(f, s, product, rstd);
     int code;
     if ((code = frame_zero_gaps(f, 0)) || (code = deal(f, s, d_rows, f->d_out, true)) ||

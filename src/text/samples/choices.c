@@ -65,7 +65,8 @@ static const char *const mmlu[][20] = {
      "professional_accounting", "professional_medicine", "virology"},
 };
 
-const char *zinf_choices_mmlu_group(const char *subject)
+/* The one of MMLU's four groups that a subject belongs to; NULL: it is not in MMLU. */
+static const char *mmlu_group(const char *subject)
 {
     for (size_t g = 0; g < sizeof mmlu / sizeof *mmlu; g++)
         for (size_t i = 1; i < sizeof *mmlu / sizeof **mmlu && mmlu[g][i]; i++)
@@ -87,9 +88,7 @@ static int find_subject(struct reading *r, const struct choices_row *q, struct s
     if (!moved)
         return zinf_fail(-ENOMEM, "no memory for %u subjects", r->n_subjects + 1);
     r->subjects = moved;
-    const char *group = q->group     ? q->group
-                        : q->subject ? zinf_choices_mmlu_group(q->subject)
-                                     : NULL;
+    const char *group = q->group ? q->group : q->subject ? mmlu_group(q->subject) : NULL;
     struct subject *s = *out = &moved[r->n_subjects++];
     *s = (struct subject){.name = q->subject ? strdup(q->subject) : NULL,
                           .group = group ? strdup(group) : NULL,

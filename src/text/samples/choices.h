@@ -64,8 +64,6 @@ static inline const int32_t *zinf_choices_ids(const struct zinf_choices *choices
 {
     return choices->ids->ids + first;
 }
-/* The one of MMLU's four groups that a subject belongs to; NULL: it is not in MMLU. */
-const char *zinf_choices_mmlu_group(const char *subject);
 
 #ifdef __cplusplus
 }

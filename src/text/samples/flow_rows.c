@@ -73,7 +73,7 @@ static int check_fruitful(const struct flow_maker *m)
     return m->pass < m->fruitful + 2
                ? 0
                : zinf_fail(-EINVAL,
-                           "%s: no row has anything to train on: mend them, or name the column "
+                           "%s: no row has anything to train on: correct them, or name the column "
                            "that has their text (--text-column)",
                            m->options.name);
 }

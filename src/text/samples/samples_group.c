@@ -5,7 +5,7 @@
  * sorted, the longest first. So neighbours are alike and still differ from epoch to epoch; and the
  * longest row of all is in the first step, where memory runs out if it ever does.
  *
- * An order hangs on seed, epoch, lengths and the rows of a step alone, and is made when the first
+ * An order depends on seed, epoch, lengths and the rows of a step alone, and is made when the first
  * of its rows is asked for: any rank, and whoever goes on in the middle, makes the same.
  */
 #include "text/samples/samples_store.h"

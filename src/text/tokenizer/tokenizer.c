@@ -148,8 +148,8 @@ static int open_vocab_and_merges(struct zinf_tokenizer **out, const char *vocab_
     if (!code)
         code = text_tokenizer_create(&tokenizer);
     if (!code)
-        code = text_json_read_pair(tokenizer, vocab, vocab_bytes, vocab_path, merges, merges_bytes,
-                                   merges_path);
+        code = text_json_read_pair(tokenizer, &(struct text_file){vocab, vocab_bytes, vocab_path},
+                                   &(struct text_file){merges, merges_bytes, merges_path});
     if (!code) {
         tokenizer->framed_beside = true;
         pick_end(tokenizer, NULL);

@@ -192,33 +192,33 @@ int text_json_read(struct zinf_tokenizer *tokenizer, const char *json, size_t by
     return code;
 }
 
-int text_json_read_pair(struct zinf_tokenizer *tokenizer, const char *vocab, size_t vocab_bytes,
-                        const char *vocab_what, const char *merges, size_t merges_bytes,
-                        const char *merges_what)
+int text_json_read_pair(struct zinf_tokenizer *tokenizer, const struct text_file *vocab,
+                        const struct text_file *merges)
 {
     cJSON *document;
     size_t n_lines = 1;
-    int code = zinf_json_parse(vocab, vocab_bytes, vocab_what, ZINF_JSON_STRICT, &document);
+    int code = zinf_json_parse(vocab->text, vocab->bytes, vocab->what, ZINF_JSON_STRICT, &document);
     if (code)
         return code;
-    for (size_t i = 0; i < merges_bytes; i++)
-        n_lines += merges[i] == '\n';
+    for (size_t i = 0; i < merges->bytes; i++)
+        n_lines += merges->text[i] == '\n';
     tokenizer->kind = TEXT_MODEL_BPE;
     tokenizer->direct = tokenizer->plain_decoder = tokenizer->bpe.alphabet = true;
-    code = text_json_read_vocab(&tokenizer->vocab, document, true, NULL, vocab_what);
+    code = text_json_read_vocab(&tokenizer->vocab, document, true, NULL, vocab->what);
     cJSON_Delete(document);
     code = code ? code : text_bpe_init(&tokenizer->bpe, &tokenizer->vocab, n_lines);
-    code = code ? code : text_json_read_merge_lines(tokenizer, merges, merges_bytes, merges_what);
+    code = code ? code
+                : text_json_read_merge_lines(tokenizer, merges->text, merges->bytes, merges->what);
     int64_t end = code ? -1 : text_vocab_find(&tokenizer->vocab, END_OF_TEXT, strlen(END_OF_TEXT));
     if (end >= 0) {
         struct text_added token = {.content = END_OF_TEXT, .id = (int32_t)end};
         token.bytes = strlen(END_OF_TEXT);
-        code = add_token(tokenizer, &token, false, vocab_what);
+        code = add_token(tokenizer, &token, false, vocab->what);
     }
-    code = code ? code : seal_added(tokenizer, vocab_what);
+    code = code ? code : seal_added(tokenizer, vocab->what);
     if (code)
         return code;
     tokenizer->n_stages = 1;
     return text_pattern_compile(&tokenizer->stages[0].code, text_gpt2_pattern,
-                                TEXT_PATTERN_EXPRESSION, vocab_what);
+                                TEXT_PATTERN_EXPRESSION, vocab->what);
 }

@@ -8,10 +8,15 @@
 /* From the text of a tokenizer.json. */
 int text_json_read(struct zinf_tokenizer *tokenizer, const char *json, size_t bytes,
                    const char *what);
+/* A file's text; what: its path, for messages. */
+struct text_file {
+    const char *text;
+    size_t bytes;
+    const char *what;
+};
 /* From vocab.json and merges.txt, with GPT-2's rules for what they do not say. */
-int text_json_read_pair(struct zinf_tokenizer *tokenizer, const char *vocab, size_t vocab_bytes,
-                        const char *vocab_what, const char *merges, size_t merges_bytes,
-                        const char *merges_what);
+int text_json_read_pair(struct zinf_tokenizer *tokenizer, const struct text_file *vocab,
+                        const struct text_file *merges);
 
 /* ---- normalizer_json.c, pretokenizer_json.c, decoder_json.c, frame_json.c ---- */
 

@@ -17,19 +17,22 @@ static void note_stays(struct stay *stays, struct range micros, uint32_t visit)
     }
 }
 
-int itinerary_count(struct itinerary *it, int64_t n_micro)
+/* Computes `together`, `back` and `live` from the visits. The n_micro micro-batches must begin in
+ * order. */
+static int count_groups(struct itinerary *it, int64_t n_micro)
 {
     struct stay *stays = calloc((size_t)n_micro, sizeof *stays);
     if (!stays)
         return zinf_fail(-ENOMEM, "no memory for the order of %lld micro-batches",
                          (long long)n_micro);
-    it->together = it->live = 0;
+    it->together = it->back = it->live = 0;
     for (uint32_t i = it->n; i-- > 0;) {
         const struct visit *v = &it->visits[i];
         const int64_t n = v->micros.end - v->micros.first;
         if (v->direction == VISIT_LAST)
             continue;
         it->together = n > it->together ? n : it->together;
+        it->back = v->direction == VISIT_BACKWARD && n > it->back ? n : it->back;
         note_stays(stays, v->micros, i);
         note_stays(stays, v->gives, i);
         note_stays(stays, v->takes, i);
@@ -69,7 +72,7 @@ int itinerary_make(struct itinerary *it, const struct walk *w, int64_t n_micro, 
             (struct visit){.direction = VISIT_BACKWARD, .end = n, .micros = micros};
     }
     add_last(it, w, n_micro);
-    return itinerary_count(it, n_micro);
+    return count_groups(it, n_micro);
 }
 
 /* ---- stages over ranks ---- */
@@ -77,7 +80,7 @@ int itinerary_make(struct itinerary *it, const struct walk *w, int64_t n_micro, 
 struct pipe {
     struct itinerary *it;
     uint32_t n_stages;
-    int64_t n_micro, together, n_groups;
+    int64_t n_micro, together, back, n_groups;
     bool has_before, has_next;
 };
 
@@ -90,10 +93,23 @@ static struct range group_of(const struct pipe *p, int64_t group)
     return (struct range){first, end < p->n_micro ? end : p->n_micro};
 }
 
-static void add_visit(struct pipe *p, enum direction direction, int64_t group)
+/* A group's backward is several visits where fewer micro-batches go back at once. */
+static void add_visit(struct pipe *p, const struct visit *v)
 {
-    p->it->visits[p->it->n++] =
-        (struct visit){.direction = direction, .end = p->n_stages, .micros = group_of(p, group)};
+    const int64_t each = v->direction == VISIT_BACKWARD ? p->back : p->together;
+    struct visit some = *v;
+    if (v->direction == VISIT_BORDER)
+        p->it->visits[p->it->n++] = *v;
+    for (int64_t m = v->micros.first; m < v->micros.end; m += each) {
+        some.micros = (struct range){m, m + each < v->micros.end ? m + each : v->micros.end};
+        p->it->visits[p->it->n++] = some;
+    }
+}
+
+static void add_group(struct pipe *p, enum direction direction, int64_t group)
+{
+    add_visit(p, &(struct visit){
+                     .direction = direction, .end = p->n_stages, .micros = group_of(p, group)});
 }
 
 /* Of those groups; -1: none. */
@@ -125,13 +141,13 @@ static void add_pipe(struct pipe *p, int64_t warm, int64_t warm_before)
         const int64_t back = g - warm, comes = back + warm_before;
         take_until(p, &next, g, warm_before);
         if (g < p->n_groups)
-            add_visit(p, VISIT_FORWARD, g);
+            add_group(p, VISIT_FORWARD, g);
         if (back >= 0)
             take_until(p, &next, warm_before, warm_before);
         add_border(p, true, g < p->n_groups ? g : -1, back);
         if (back < 0)
             continue;
-        add_visit(p, VISIT_BACKWARD, back);
+        add_group(p, VISIT_BACKWARD, back);
         add_border(p, false, back, comes < p->n_groups ? comes : -1);
     }
 }
@@ -329,7 +345,7 @@ static int add_ring(struct pipe *p, const struct zinf_axis *axis, const struct z
         time_all(&r);
     const uint64_t n = code ? 0 : list_items(&r, axis->rank, g, items);
     for (uint64_t i = 0; i < n; i++)
-        p->it->visits[p->it->n++] = items[i].visit;
+        add_visit(p, &items[i].visit);
     free(r.pieces);
     free(r.workers);
     free(items);
@@ -345,31 +361,34 @@ static int64_t warm_of(const struct pipe *p, int64_t behind, bool overlaps)
     return warm < p->n_groups ? warm : p->n_groups;
 }
 
-int itinerary_make_pipe(struct itinerary *it, const struct walk *w, int64_t n_micro,
-                        int64_t together, const struct zinf_axis *axis, bool overlaps)
+int itinerary_make_pipe(struct itinerary *it, const struct walk *w, const struct grouping *of,
+                        const struct zinf_axis *axis, bool overlaps)
 {
     const int64_t behind = axis->world - 1 - axis->rank;
     const bool several = axis->world > 1 && w->graph->n_ranges > 1;
     struct pipe p = {.it = it,
                      .n_stages = w->graph->n_stages,
-                     .n_micro = n_micro,
-                     .together = together,
-                     .n_groups = (n_micro + together - 1) / together,
+                     .n_micro = of->n_micro,
+                     .together = of->together,
+                     .back = of->back,
+                     .n_groups = (of->n_micro + of->together - 1) / of->together,
                      .has_before = axis->rank > 0,
                      .has_next = behind > 0};
-    const size_t most = 6 * (size_t)p.n_groups * (several ? w->graph->n_ranges : 1);
+    const int64_t backs = p.n_groups * ((of->together + of->back - 1) / of->back);
+    const size_t of_range = 6 * (size_t)p.n_groups + (size_t)backs;
+    const size_t most = of_range * (several ? w->graph->n_ranges : 1);
     *it = (struct itinerary){0};
     it->visits = calloc(most + 1 + p.n_stages, sizeof *it->visits);
     if (!it->visits)
         return zinf_fail(-ENOMEM, "no memory for the order of %lld micro-batches",
-                         (long long)n_micro);
+                         (long long)of->n_micro);
     int code = 0;
     if (several)
         code = add_ring(&p, axis, w->graph);
     else
         add_pipe(&p, warm_of(&p, behind, overlaps), warm_of(&p, behind + 1, overlaps));
-    add_last(it, w, n_micro);
-    return code ? code : itinerary_count(it, n_micro);
+    add_last(it, w, of->n_micro);
+    return code ? code : count_groups(it, of->n_micro);
 }
 
 void itinerary_fini(struct itinerary *it)

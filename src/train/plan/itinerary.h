@@ -39,21 +39,27 @@ struct itinerary {
     struct visit *visits;
     uint32_t n;
     int64_t together; /* the most micro-batches of one visit */
+    int64_t back;     /* the most of one that goes backward */
     int64_t live;     /* the most micro-batches whose activations exist at once */
+};
+/* Of a step's n_micro micro-batches `together` go forward in one visit, and then backward, `back`
+ * of them in each visit. */
+struct grouping {
+    int64_t n_micro, together, back;
 };
 /* `together` micro-batches at a time through all stages, forward and backward; then the stages that
  * run last, for all micro-batches. 1: micro-batch by micro-batch; n_micro: layer by layer. */
 int itinerary_make(struct itinerary *out, const struct walk *walk, int64_t n_micro,
                    int64_t together);
 /* The itinerary of rank pipe->rank of a pipeline: "one forward, one backward" (Narayanan et al.,
- * arXiv 2104.04473, figure 4), where each forward and backward takes `together` micro-batches. The
- * activations of as many such groups exist at once as there are ranks from this one to the last;
- * overlaps: of twice as many, so that nothing waits for what crosses between ranks.
- * Where ranks have several ranges of stages, it is the interleaved order of that paper. */
-int itinerary_make_pipe(struct itinerary *out, const struct walk *walk, int64_t n_micro,
-                        int64_t together, const struct zinf_axis *pipe, bool overlaps);
-/* Computes `together` and `live` from the visits. The n_micro micro-batches must begin in order. */
-int itinerary_count(struct itinerary *it, int64_t n_micro);
+ * arXiv 2104.04473, figure 4), where each forward takes a group of micro-batches, and so do the
+ * backwards that follow for it. The activations of as many such groups exist at once as there are
+ * ranks from this one to the last; overlaps: of twice as many, so that nothing waits for what
+ * crosses between ranks. Where ranks have several ranges of stages, it is the interleaved order of
+ * that paper. */
+int itinerary_make_pipe(struct itinerary *out, const struct walk *walk,
+                        const struct grouping *grouping, const struct zinf_axis *pipe,
+                        bool overlaps);
 void itinerary_fini(struct itinerary *it);
 
 #endif

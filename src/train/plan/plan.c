@@ -4,6 +4,7 @@
  */
 #include "formats/formats.h"
 #include "train/plan/lines.h"
+#include "train/step/step.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -96,6 +97,20 @@ static int add_lines(struct plan *p)
     return code;
 }
 
+/* What losses that compare samples keep of them. */
+static int add_told(struct plan *p)
+{
+    const struct setup *s = p->setup;
+    const uint64_t pairs = pairs_bytes(s), embeddings = embedded_bytes(s) + likeness_bytes(s);
+    const char *hint = "gradient_accumulation_steps";
+    int code =
+        pairs ? zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "sums of pairs", hint, pairs)
+              : 0;
+    return code || !embeddings ? code
+                               : zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST,
+                                                         "embeddings of a step", hint, embeddings);
+}
+
 /* What the process holds already, and what is taken outside of the arenas later. */
 static int add_process(struct plan *p, uint64_t operation_bytes)
 {
@@ -110,6 +125,8 @@ static int add_process(struct plan *p, uint64_t operation_bytes)
                                        p->setup->n_chunks > 1 ? "zinf.sequence_chunk"
                                                               : "gradient_accumulation_steps",
                                        operation_bytes);
+    if (!code)
+        code = add_told(p);
     if (!code && p->setup->mesh.all)
         code =
             zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "pieces of other ranks' gradients",
@@ -276,6 +293,8 @@ int plan_lay_out(struct plan *p, const struct setup *setup, const struct variant
 {
     const bool all = plan_is_layer_major(setup, variant) || setup->n_chunks > 1;
     const int64_t together = is_piped(setup) ? setup->own_chunks : all ? setup->n_micro : 1;
+    const struct grouping grouping = {setup->n_micro, together * setup_samples_together(setup),
+                                      together};
     *p = (struct plan){
         .setup = setup,
         .variant = *variant,
@@ -285,8 +304,8 @@ int plan_lay_out(struct plan *p, const struct setup *setup, const struct variant
         .schedule = plan_first_schedule(setup),
     };
     int code = is_piped(setup) && has_backward(setup)
-                   ? itinerary_make_pipe(&p->itinerary, &setup->walk, setup->n_micro, together,
-                                         pipe_axis(setup), setup->config->pipeline_overlap)
+                   ? itinerary_make_pipe(&p->itinerary, &setup->walk, &grouping, pipe_axis(setup),
+                                         setup->config->pipeline_overlap)
                    : itinerary_make(&p->itinerary, &setup->walk, setup->n_micro, together);
     if (!code)
         code = take_arrays(p);

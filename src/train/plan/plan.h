@@ -402,7 +402,7 @@ static inline uint64_t plan_losses(const struct plan *p, bool on_host)
                      : 1;
 }
 /* goes_together: whether several micro-batches go through a layer before the next one; goes_once:
- * whether all of the step do. */
+ * whether all of the step do, in both directions. */
 /* Bytes of a unit's quantised weights when they are dequantised. */
 uint64_t plan_numbers_bytes(const struct plan *p);
 static inline bool goes_together(const struct plan *p)
@@ -411,7 +411,7 @@ static inline bool goes_together(const struct plan *p)
 }
 static inline bool goes_once(const struct plan *p)
 {
-    return p->itinerary.together == p->setup->n_micro;
+    return p->itinerary.back == p->setup->n_micro;
 }
 /* How many contributions to a unit's gradient a step makes. */
 static inline uint32_t plan_grad_turns(const struct plan *p, uint32_t unit)

@@ -242,9 +242,8 @@ static bool keeps_grad(const struct plan *p, uint32_t unit)
  * makes some. */
 static uint16_t sums_of(const struct plan *p, uint32_t unit)
 {
-    const int64_t together = p->itinerary.together, n = p->setup->n_micro;
-    const int64_t turns =
-        is_piped(p->setup) ? (n + together - 1) / together : setup_turns(p->setup);
+    const int64_t back = p->itinerary.back, n = p->setup->n_micro;
+    const int64_t turns = is_piped(p->setup) ? (n + back - 1) / back : setup_turns(p->setup);
     int most = 1;
     for (int64_t there = 1; there < turns; there++) {
         const int bits = __builtin_popcountll((unsigned long long)there);

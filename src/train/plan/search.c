@@ -14,6 +14,7 @@
 #define IF_ANY 1           /* where it moves fewer bytes or waits less, by however little */
 #define SOMEWHAT 0.99      /* and of what takes more memory elsewhere */
 #define ANYWAY 1e9         /* and of what is asked for */
+#define DRIVE_SHARE 0.4    /* of a step that the drive is busy, at least, where packing is tried */
 #define HALF 4             /* steps of a quarter of an octave */
 #define NO_GRADS (1 << 20) /* layers of one whose gradient is in RAM, at most */
 
@@ -173,15 +174,26 @@ static void try_waiting_grads(struct search *s)
     }
 }
 
-/* Whether the drive has more to do in a step than that lane. */
-static bool drive_exceeds(const struct plan *p, enum zinf_lane lane)
+/* What each lane has to do in a step. */
+static struct zinf_work work_of(const struct plan *p)
 {
     const struct zinf_program *programs[2];
     struct zinf_work work = {0};
     for (int n = plan_step_programs(p, programs); n-- > 0;)
         zinf_work_add(&work, programs[n]);
-    double drive = fmax(work.lane_seconds[ZINF_LANE_READ], work.lane_seconds[ZINF_LANE_WRITE]);
-    return drive > work.lane_seconds[lane];
+    return work;
+}
+
+static double drive_seconds(const struct plan *p)
+{
+    const struct zinf_work work = work_of(p);
+    return fmax(work.lane_seconds[ZINF_LANE_READ], work.lane_seconds[ZINF_LANE_WRITE]);
+}
+
+/* Whether the drive has more to do in a step than that lane. */
+static bool drive_exceeds(const struct plan *p, enum zinf_lane lane)
+{
+    return drive_seconds(p) > work_of(p).lane_seconds[lane];
 }
 
 /* What takes from RAM asks more of the drive. */
@@ -233,62 +245,6 @@ static void try_link(struct search *s)
 static enum packing packs_always(const struct setup *s)
 {
     return s->pack_is_open ? PACK_OFF : s->may_pack;
-}
-
-/* Seconds of the drive in a step with so much packed, by what is stated. */
-static double drive_seconds(const struct setup *s, enum packing packs)
-{
-    const struct zinf_speeds *speeds = s->options.speeds;
-    double state = 0, params = (double)s->layout.total_elems * (double)zinf_dtype_bytes(s->dtype);
-    for (uint32_t g = 0; g < s->layout.n_groups; g++) {
-        const struct rule_thing t = {s, ZINF_PACKABLE_STATE, g, false};
-        if (unit_trains(s, s->layout.groups[g].unit))
-            state += (double)s->state_bytes[g] * (packs > PACK_OFF ? rule_packed_share(&t) : 1);
-    }
-    params = s->param_tier == ZINF_TIER_DRIVE ? params : 0;
-    state = s->state_tier == ZINF_TIER_DRIVE ? state : 0;
-    double read = state + 2 * params, write = state + params;
-    double drive = fmax(read / speeds->drive_read_bytes, write / speeds->drive_write_bytes);
-    return speeds->drive_mixed_bytes > 0 ? fmax(drive, (read + write) / speeds->drive_mixed_bytes)
-                                         : drive;
-}
-
-/* Whether a step with so much packed takes the CPU and the device no longer than one with less
- * takes the drive: before anything is built. On a device that is the host, updates and products
- * share its CPUs. */
-static bool packing_pays(const struct setup *s, enum packing packs)
-{
-    const struct zinf_speeds *speeds = s->options.speeds;
-    if (!speeds || !(speeds->drive_read_bytes > 0 && speeds->drive_write_bytes > 0 &&
-                     speeds->device_flops > 0 && speeds->optimizer_bytes > 0))
-        return false;
-    double bytes = 0, flops = 3 * s->walk.flops * (double)s->n_micro / speeds->device_flops;
-    for (uint32_t g = 0; g < s->layout.n_groups; g++)
-        bytes += (double)s->state_bytes[g];
-    if (packs == PACK_ALL) /* two fetches and the update */
-        bytes += (double)s->layout.total_elems * (double)zinf_dtype_bytes(s->dtype);
-    double products = 0;
-    for (uint32_t g = 0; g < s->layout.n_groups; g++)
-        products += setup_matrix_bytes(s, g);
-    double update = ((2 + s->pack_work) * bytes + products) / speeds->optimizer_bytes;
-    return drive_seconds(s, packs - 1) > (device_is_far(s) ? fmax(flops, update) : flops + update);
-}
-
-/* Fewer bytes for more work of the CPU and some memory. */
-static void try_packing(struct search *s, enum packing packs)
-{
-    struct variant other = s->best;
-    struct plan packed;
-    other.packs = packs;
-    if (s->best.packs >= packs || s->setup->may_pack < packs || !packing_pays(s->setup, packs) ||
-        plan_make(&packed, s->setup, &other))
-        return;
-    plan_fini(&packed);
-    s->best = other;
-    if (s->plan.setup)
-        plan_fini(&s->plan);
-    s->plan = (struct plan){0};
-    s->least = 0; /* of a plan with less packed */
 }
 
 /* The same RAM has more state, and none of it is moved; its updates are more work. */
@@ -476,17 +432,52 @@ void plan_settle_durability(struct setup *setup)
     setup->durable = !setup->spared_bytes;
 }
 
-/* What is packed. Ranks have other matrices, and so other state, of which each packs its own. */
-static void try_fewer_bytes(struct search *s)
+/* What pays with as much packed as the search has now. Ranks have other matrices, and so other
+ * state, of which each packs its own. */
+static void try_packed_places(struct search *s)
 {
-    try_packing(s, PACK_STATE);
-    try_packing(s, PACK_ALL);
     if (setup_is_one_process(s->setup) || s->setup->grain == GRAIN_ELEMENTS)
         try_packed_ram(s);
     try_fronts_for_grads(s);
     try_packed_fronts(s);
     try_packed_frozen(s);
     try_device_unpacking(s);
+}
+
+/* Whether all that packing takes and saves has a known rate, and the drive has enough to do. */
+static bool packing_may_pay(struct search *s)
+{
+    const struct zinf_speeds *speeds = s->setup->options.speeds;
+    if (!speeds || !(speeds->drive_read_bytes > 0 && speeds->drive_write_bytes > 0 &&
+                     speeds->device_flops > 0 && speeds->optimizer_bytes > 0))
+        return false;
+    const struct plan *plan = best_plan(s);
+    return !plan || drive_seconds(plan) > DRIVE_SHARE * s->least;
+}
+
+/* Fewer bytes for more work of the CPU and some memory. What is in RAM beside it hangs on what is
+ * packed, so each amount has its own search, and the shortest step of each is compared. */
+static void try_fewer_bytes(struct search *s)
+{
+    const struct variant unpacked = s->best;
+    try_packed_places(s);
+    if (s->best.packs >= s->setup->may_pack || !packing_may_pay(s))
+        return;
+    for (enum packing packs = s->best.packs + 1; packs <= s->setup->may_pack; packs++) {
+        struct search packed = {.setup = s->setup, .best = unpacked};
+        packed.best.packs = packs;
+        if (best_plan(&packed))
+            try_packed_places(&packed);
+        zinf_log(ZINF_LOG_DEBUG, "plan: %s packed would take %.3f s a step, the best so far %.3f s",
+                 packs == PACK_ALL ? "all" : "optimizer state", packed.least, s->least);
+        if (packed.plan.setup && packed.least < SOMEWHAT * s->least) {
+            struct search other = *s;
+            *s = packed;
+            packed = other;
+        }
+        if (packed.plan.setup)
+            plan_fini(&packed.plan);
+    }
 }
 
 void plan_search(const struct setup *setup, struct variant *best, struct plan *plan)

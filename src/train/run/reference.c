@@ -97,18 +97,20 @@ static int measure(struct zinf_trainer *t, struct zinf_dataset *data)
 static int measure_parts(struct zinf_trainer *t, struct zinf_dataset *data)
 {
     int code = 0;
-    for (uint32_t k = 0; !code && k < zinf_dataset_n_parts(data); k++)
+    for (uint32_t k = 0; data && !code && k < zinf_dataset_n_parts(data); k++)
         code = measure(t, zinf_dataset_part(data, k));
     return code;
 }
 
-int run_make_references(const struct zinf_run_options *o)
+/* Of both sets, or of the one that is not NULL, by one trainer. */
+static int measure_sets(const struct zinf_trainer_options *of, struct zinf_dataset *data,
+                        struct zinf_dataset *other)
 {
-    struct zinf_trainer_options options = o->trainer;
-    struct zinf_config config = *o->trainer.config;
+    struct zinf_trainer_options options = *of;
+    struct zinf_config config = *of->config;
     struct zinf_trainer *t = NULL;
     const uint64_t begin = zinf_now_ns();
-    if (!o->trainer.references)
+    if (!of->references)
         return 0;
     options.mode = ZINF_TRAINER_FORWARD;
     options.pairs = options.references = false;
@@ -119,14 +121,24 @@ int run_make_references(const struct zinf_run_options *o)
     options.trace = NULL;
     int code = zinf_trainer_create(&t, &options);
     if (!code)
-        code = measure_parts(t, o->data);
-    if (!code && o->eval_data)
-        code = measure_parts(t, o->eval_data);
+        code = measure_parts(t, data);
+    if (!code)
+        code = measure_parts(t, other);
     zinf_trainer_destroy(t);
-    if (!code && (!o->trainer.net || zinf_net_place(o->trainer.net).rank == 0))
+    if (!code && (!of->net || zinf_net_place(of->net).rank == 0))
         zinf_log(ZINF_LOG_INFO,
                  "reference: the model's own log-probabilities of %llu samples, %.1f s",
-                 (unsigned long long)zinf_dataset_n_windows(o->data),
+                 (unsigned long long)zinf_dataset_n_windows(data),
                  (double)(zinf_now_ns() - begin) / 1e9);
     return code;
+}
+
+int run_make_references(const struct zinf_run_options *o)
+{
+    return measure_sets(&o->trainer, o->data, o->eval_data);
+}
+
+int zinf_run_refer(const struct zinf_trainer_options *options, struct zinf_dataset *data)
+{
+    return measure_sets(options, data, NULL);
 }

@@ -80,6 +80,7 @@ int zinf_run_evaluate(struct zinf_trainer *trainer, const struct zinf_config *co
     zinf_executor_mark(trainer->executor, "evaluation", begin);
     run_batch_fini(&arrays);
     out->loss /= (double)(out->tokens ? out->tokens : 1);
+    out->cross_entropy /= (double)(out->tokens ? out->tokens : 1);
     rewards_to_means(&out->rewards);
     return code;
 }
@@ -134,6 +135,7 @@ static int evaluate_part(struct run *run, uint64_t step, uint32_t index)
     int code = zinf_run_evaluate(run->trainer, run->config, data, &found);
     found.set = out->set = zinf_dataset_part_name(o->eval_data, index);
     out->loss = found.loss;
+    out->cross_entropy = found.cross_entropy;
     out->tokens = found.tokens;
     out->rewards = found.rewards;
     out->of_samples = graph->values[graph->targets].input == ZINF_INPUT_LABELS;

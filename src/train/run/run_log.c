@@ -232,7 +232,7 @@ static void print_evaluation(FILE *file, const struct run_evaluation *e)
     print_number(file, key, e->loss);
     snprintf(key, sizeof key, "%sperplexity", prefix);
     if (!e->of_samples)
-        print_number(file, key, exp(e->loss));
+        print_number(file, key, exp(e->cross_entropy));
     fprintf(file, ", \"%s%s\": %llu", prefix, e->of_samples ? "samples" : "tokens",
             (unsigned long long)e->tokens);
     print_rewards(file, prefix, &e->rewards);

@@ -13,7 +13,7 @@ int run_log_open(struct run_log **out, const struct zinf_run_options *options,
 uint64_t run_log_last(const struct zinf_run_options *options);
 struct run_evaluation {
     const char *set; /* the part of the data; NULL: all */
-    double loss;
+    double loss, cross_entropy;
     uint64_t tokens;                      /* tokens that count in the loss */
     bool of_samples;                      /* tokens is the number of samples, each with a label */
     struct zinf_rewards rewards;          /* of preference pairs */

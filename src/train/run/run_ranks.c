@@ -203,6 +203,7 @@ struct part {
 static void add_part(struct zinf_evaluation *out, const struct zinf_evaluation *part)
 {
     out->loss += part->loss;
+    out->cross_entropy += part->cross_entropy;
     out->tokens += part->tokens;
     struct zinf_rewards *to = &out->rewards;
     const struct zinf_rewards *r = &part->rewards;
@@ -237,6 +238,7 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
         code = run_batch_take(arrays, data, mine.there ? own + (uint64_t)i : 0, i);
     if (!code)
         code = zinf_trainer_loss(t, &given, n, &mine.sums.loss, &mine.sums.tokens);
+    mine.sums.cross_entropy = zinf_trainer_cross_entropy(t);
     if (!code)
         code = trainer_sum_rewards(t, n, &mine.sums.rewards);
     if (!code && net)

@@ -319,7 +319,9 @@ static int write_folder(struct importing *im)
     return code ? code : write_json(im->folder, "config.json", im->config);
 }
 
-int zinf_gguf_as_folder(const char *path, char **folder)
+/* Configuration, tokenizer and an index of tensors, whose weights are read where they are, in the
+ * user's cache. The same file gets the same folder. */
+static int gguf_as_folder(const char *path, char **folder)
 {
     struct importing im = {.path = path};
     int code = zinf_tensors_open(&im.tensors, path);
@@ -339,15 +341,8 @@ int zinf_gguf_as_folder(const char *path, char **folder)
     return code;
 }
 
-int zinf_model_as_folder(const char *path, char **folder)
-{
-    *folder = NULL;
-    return zinf_is_gguf(path)     ? zinf_gguf_as_folder(path, folder)
-           : zinf_is_layers(path) ? zinf_layers_as_folder(path, folder)
-                                  : 0;
-}
-
-bool zinf_is_gguf(const char *path)
+/* By its first bytes. */
+static bool is_gguf(const char *path)
 {
     uint8_t first[8] = {0};
     struct stat info;
@@ -357,4 +352,12 @@ bool zinf_is_gguf(const char *path)
     if (fd >= 0)
         close(fd);
     return is;
+}
+
+int zinf_model_as_folder(const char *path, char **folder)
+{
+    *folder = NULL;
+    return is_gguf(path)          ? gguf_as_folder(path, folder)
+           : zinf_is_layers(path) ? zinf_layers_as_folder(path, folder)
+                                  : 0;
 }

@@ -158,7 +158,7 @@ static int add_merges(struct vocab *v)
         if (!code && !(texts[n++] = merge_text(merge)))
             code = zinf_fail(-EINVAL, "%s/tokenizer.json: a merge is no pair", v->folder);
     }
-    if (!code && n)
+    if (!code) /* readers want the list, though bytes alone are never merged */
         zinf_gguf_texts(v->to, "tokenizer.ggml.merges", texts, n);
     for (uint64_t i = 0; texts && i < n; i++)
         free(texts[i]);

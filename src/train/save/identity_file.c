@@ -2,6 +2,8 @@
  * of all that the file says. */
 #include "train/save/identity.h"
 
+#include "text/samples/task.h"
+#include "train/checkpoints.h"
 #include "train/save/checkpoint.h"
 
 #include <inttypes.h>
@@ -112,6 +114,21 @@ int identity_read(const char *folder, cJSON **out)
     cJSON_Delete(root);
     free(path);
     return code < 0 ? code : 0;
+}
+
+int zinf_adapter_labels(const char *folder, struct zinf_labels *labels)
+{
+    cJSON *identity;
+    const char *name;
+    int code = identity_read(folder, &identity);
+    const cJSON *model = cJSON_GetObjectItemCaseSensitive(identity, "model");
+    *labels = (struct zinf_labels){0};
+    while (!code && model && (name = zinf_config_class_name(model, labels->n)))
+        code = zinf_labels_add(labels, name);
+    if (code)
+        zinf_labels_free(labels);
+    cJSON_Delete(identity);
+    return code;
 }
 
 int identity_check_adapter(const cJSON *now, const char *folder, const char *model)

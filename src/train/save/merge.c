@@ -6,6 +6,8 @@
  * fp32 and rounded once.
  */
 #include "base/apart.h"
+#include "model/graph.h"
+#include "text/samples/task.h"
 #include "train/save/checkpoint.h"
 #include "train/save/merge.h"
 
@@ -225,6 +227,21 @@ static int check_output(const struct merging *m)
     return code ? code : zinf_folder_check_new("--output", output);
 }
 
+/* The classes that the adapter was trained for, by their names, where the base has a head for as
+ * many. */
+static int name_classes(struct merging *m)
+{
+    struct zinf_labels labels;
+    int code = zinf_adapter_labels(m->folder, &labels);
+    const struct zinf_model_classes classes = {.names = (const char *const *)labels.names,
+                                               .n = labels.n};
+    if (!code && labels.n && zinf_model_classifies(m->model) &&
+        zinf_model_graph(m->model)->vocab == labels.n)
+        code = zinf_model_set_classes(m->model, &classes);
+    zinf_labels_free(&labels);
+    return code;
+}
+
 static int open_model(struct merging *m)
 {
     cJSON *config = NULL;
@@ -235,6 +252,8 @@ static int open_model(struct merging *m)
         code = zinf_model_open(&m->model, m->base);
     if (!code)
         code = check_output(m);
+    if (!code)
+        code = name_classes(m);
     if (!code)
         code = zinf_model_adapt(m->model, config, m->folder);
     if (!code)

@@ -286,11 +286,11 @@ static int read_part(const struct source *s, const struct part *p, int which, fl
                                              : read_state(s, p, 0, flat, bytes);
 }
 
-static int write_part(const struct source *s, const struct part *p, int which, const float *flat)
+static int write_part(const struct source *s, const struct part *p, int which, float *flat)
 {
     uint64_t bytes = p->n * sizeof *flat;
     if (which)
-        return move_moments(s, p, which, (float *)flat, true);
+        return move_moments(s, p, which, flat, true);
     source_forget_packed(s, p->group);
     if (s->setup->form == ZINF_STATE_SPLIT)
         return write_split(s, p, flat, true);
@@ -299,8 +299,9 @@ static int write_part(const struct source *s, const struct part *p, int which, c
 }
 
 /* Extents and host memory are zero, a device's may not be. */
-static int begin_part(const struct source *s, const struct part *p, const float *flat)
+static int begin_part(const struct source *s, const struct part *p, int which, float *flat)
 {
+    (void)which;
     int code = 0;
     if (p->state.tier == ZINF_TIER_DEVICE)
         code = s->device->ops->fill_zero(s->to_device, p->state.memory, p->state.bytes);
@@ -311,43 +312,35 @@ static int begin_part(const struct source *s, const struct part *p, const float 
                : source_write(s, &p->state, 0, flat, p->n * sizeof *flat);
 }
 
-int state_read(const struct source *s, uint32_t unit, int which, float *flat)
+/* Each sub-group of the unit, with its elements of flat; writes: the state is changed. */
+static int move_parts(const struct source *s, uint32_t unit, int which, float *flat, bool writes,
+                      int (*move)(const struct source *s, const struct part *p, int which,
+                                  float *flat))
 {
     const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
     int code = 0;
     for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++) {
         struct part p = part_of(s, g);
-        code = open_part(s, &p, false);
+        code = open_part(s, &p, writes);
         if (!code)
-            code = read_part(s, &p, which, flat + s->setup->layout.groups[g].first);
+            code = move(s, &p, which, flat + s->setup->layout.groups[g].first);
     }
     return code;
+}
+
+int state_read(const struct source *s, uint32_t unit, int which, float *flat)
+{
+    return move_parts(s, unit, which, flat, false, read_part);
 }
 
 int state_write(const struct source *s, uint32_t unit, int which, const float *flat)
 {
-    const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
-    int code = 0;
-    for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++) {
-        struct part p = part_of(s, g);
-        code = open_part(s, &p, true);
-        if (!code)
-            code = write_part(s, &p, which, flat + s->setup->layout.groups[g].first);
-    }
-    return code;
+    return move_parts(s, unit, which, (float *)flat, true, write_part);
 }
 
 int state_begin(const struct source *s, uint32_t unit, const float *flat)
 {
-    const struct zinf_layout_unit *u = &s->setup->layout.units[unit];
-    int code = 0;
-    for (uint32_t g = u->first_group; !code && g < u->first_group + u->n_groups; g++) {
-        struct part p = part_of(s, g);
-        code = open_part(s, &p, true);
-        if (!code)
-            code = begin_part(s, &p, flat + s->setup->layout.groups[g].first);
-    }
-    return code;
+    return move_parts(s, unit, 0, (float *)flat, true, begin_part);
 }
 
 uint64_t state_factors_bytes(const struct setup *s, uint32_t unit)

@@ -20,40 +20,46 @@ struct embedded {
     bool has_told; /* in this program */
 };
 
+/* Places the arrays behind base; NULL: says only what they take. */
+static uint64_t place_arrays(struct embedded *e, const struct setup *s, char *base)
+{
+    const struct zinf_graph *g = s->graph;
+    uint64_t at = 0;
+    *e = (struct embedded){.n = (uint64_t)setup_samples(s),
+                           .cols = (uint64_t)g->values[g->embeddings].cols,
+                           .n_parts = (uint64_t)s->n_parts};
+    const uint64_t elems = e->n * e->cols;
+    e->sums = told_array(base, &at, e->n_parts * elems * sizeof *e->sums);
+    e->whole = told_array(base, &at, elems * sizeof *e->whole);
+    e->pulls = told_array(base, &at, elems * sizeof *e->pulls);
+    e->losses = told_array(base, &at, e->n * sizeof *e->losses);
+    e->rows = told_array(base, &at, e->n * sizeof *e->rows);
+    return at;
+}
+
+uint64_t embedded_bytes(const struct setup *s)
+{
+    struct embedded e;
+    return s->n_chunks > 1 && s->graph->embeddings ? place_arrays(&e, s, NULL) : 0;
+}
+
 int trainer_take_embedded(struct zinf_trainer *t)
 {
-    const struct zinf_graph *g = t->setup.walk.graph;
-    if (!g->embeddings)
+    const uint64_t bytes = embedded_bytes(&t->setup);
+    if (!bytes)
         return 0;
-    struct embedded *e = t->embedded = calloc(1, sizeof *e);
+    struct embedded *e = t->embedded = calloc(1, sizeof *e + bytes);
     if (!e)
         return zinf_fail(-ENOMEM, "no memory for embeddings");
-    e->n = (uint64_t)setup_samples(&t->setup);
-    e->cols = (uint64_t)g->values[g->embeddings].cols;
-    e->n_parts = (uint64_t)t->setup.n_parts;
-    e->sums = calloc(e->n_parts * e->n * e->cols, sizeof *e->sums);
+    place_arrays(e, &t->setup, (char *)(e + 1));
     e->own_bytes = (uint64_t)setup_own_parts(&t->setup) * e->n * e->cols * sizeof *e->sums;
     e->own = e->sums + context_axis(&t->setup)->rank * (e->own_bytes / sizeof *e->sums);
-    e->whole = calloc(e->n * e->cols, sizeof *e->whole);
-    e->pulls = calloc(e->n * e->cols, sizeof *e->pulls);
-    e->losses = calloc(e->n, sizeof *e->losses);
-    e->rows = calloc(e->n, sizeof *e->rows);
-    return e->sums && e->whole && e->pulls && e->losses && e->rows
-               ? 0
-               : zinf_fail(-ENOMEM, "no memory for embeddings");
+    return 0;
 }
 
 void trainer_release_embedded(struct zinf_trainer *t)
 {
-    struct embedded *e = t->embedded;
-    if (e) {
-        free(e->sums);
-        free(e->whole);
-        free(e->pulls);
-        free(e->losses);
-        free(e->rows);
-    }
-    free(e);
+    free(t->embedded);
     t->embedded = NULL;
 }
 

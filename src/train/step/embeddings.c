@@ -108,9 +108,14 @@ static void compare(const struct likeness *l)
 
 /* ---- of a trainer ---- */
 
+static int64_t together_of(const struct setup *s)
+{
+    return s->options.together > 1 ? s->options.together : 1;
+}
+
 int64_t trainer_together(const struct zinf_trainer *t)
 {
-    return t->setup.options.together > 1 ? t->setup.options.together : 1;
+    return together_of(&t->setup);
 }
 
 /* Memory of an input of a micro-batch, from which the device gets it. */
@@ -177,13 +182,36 @@ static void turn(float *pull, const float *unit, double length, int64_t cols)
         pull[k] = length > 0 ? (float)(((double)pull[k] - along * (double)unit[k]) / length) : 0;
 }
 
-/* Allocates memory for `rows` rows of all ranks, in place of earlier memory. */
-static int take_room(struct zinf_trainer *t, int64_t samples, struct likeness *l)
+/* ---- which of all samples a rank's are ---- */
+
+/* Whether groups of ranks that share sequences take samples in turn. */
+static bool has_turns(const struct setup *s)
+{
+    return in_parts(s) && setup_sharers(s) > 1;
+}
+
+/* Ranks that share sequences have the same samples, which are dealt to groups of them in turn. */
+static int64_t place_of(const struct zinf_trainer *t, int64_t samples, uint32_t rank, int64_t own)
+{
+    const uint32_t sharing = context_axis(&t->setup)->world;
+    return in_parts(&t->setup) ? own * setup_sharers(&t->setup) + rank / sharing
+                               : rank * samples + own;
+}
+
+/* What it takes to compare `samples` samples of each rank. */
+static uint64_t room_bytes(const struct setup *s, int64_t samples, const struct likeness *l)
 {
     const uint64_t shares = (uint64_t)l->n * (uint64_t)candidates_of(l);
     const uint64_t units = (uint64_t)(samples * l->cols), all = (uint64_t)(l->n * l->together);
-    const uint64_t bytes = (shares + units + all * (uint64_t)l->cols) * sizeof(float) +
-                           ((uint64_t)l->n + (uint64_t)samples) * sizeof(double);
+    const uint64_t told = has_turns(s) ? data_axis(s)->world : 1;
+    return (shares + units * told + all * (uint64_t)l->cols) * sizeof(float) +
+           ((uint64_t)l->n + (uint64_t)samples) * sizeof(double);
+}
+
+/* Allocates memory for that, in place of earlier memory. */
+static int take_room(struct zinf_trainer *t, int64_t samples, struct likeness *l)
+{
+    const uint64_t bytes = room_bytes(&t->setup, samples, l);
     if (bytes > t->likeness_bytes) {
         free(t->likeness);
         t->likeness = malloc(bytes);
@@ -191,7 +219,7 @@ static int take_room(struct zinf_trainer *t, int64_t samples, struct likeness *l
     }
     if (!t->likeness)
         return zinf_fail(-ENOMEM, "no memory to compare %lld embeddings with each other",
-                         (long long)all);
+                         (long long)(l->n * l->together));
     l->losses = t->likeness;
     return 0;
 }
@@ -199,47 +227,72 @@ static int take_room(struct zinf_trainer *t, int64_t samples, struct likeness *l
 /* The parts of that memory. */
 struct parts {
     double *lengths; /* [samples] */
-    float *own;      /* [samples][cols]: unit vectors, then their gradients */
+    float *own;      /* [samples][cols]: unit vectors */
     float *all;      /* of all ranks */
 };
+
+/* Collects the unit vectors of all ranks, in the order of samples. */
+static int collect(struct zinf_trainer *t, int64_t samples, const struct likeness *l,
+                   const struct parts *p)
+{
+    const struct zinf_axis *data = data_axis(&t->setup);
+    const uint64_t bytes = (uint64_t)(samples * l->cols) * sizeof(float);
+    const bool turns = has_turns(&t->setup);
+    float *told = turns ? p->own - data->rank * samples * l->cols : p->all;
+    const int code = zinf_net_gather(data->net, p->own, told, bytes);
+    for (uint32_t rank = 0; !code && turns && rank < data->world; rank++)
+        for (int64_t i = 0; i < samples; i++)
+            memcpy(p->all + place_of(t, samples, rank, i) * l->cols,
+                   told + (rank * samples + i) * l->cols, (size_t)l->cols * sizeof(float));
+    return code;
+}
 
 /* Makes the unit vectors of this rank's samples and collects those of all ranks; shared: there are
  * others. */
 static int gather(struct zinf_trainer *t, int64_t samples, bool shared, struct likeness *l,
                   struct parts *p)
 {
-    /* ranks that share sequences have the same samples */
-    struct zinf_net *net = shared && !in_parts(&t->setup) ? data_axis(&t->setup)->net : NULL;
     int code = take_room(t, samples, l);
     if (code)
         return code;
+    const bool turns = has_turns(&t->setup);
+    const int64_t units = samples * l->cols;
     p->lengths = l->losses + l->n;
     p->all = (float *)(void *)(p->lengths + samples);
-    p->own = p->all + l->n * l->together * l->cols;
-    l->shares = p->own + samples * l->cols;
+    l->shares = p->all + l->n * l->together * l->cols;
+    p->own = l->shares + l->n * candidates_of(l);
+    if (turns) /* those of all ranks, this one's among them */
+        p->own += data_axis(&t->setup)->rank * units;
     for (int64_t i = 0; i < samples; i++)
         p->lengths[i] = make_unit(sum_of(t, i), p->own + i * l->cols, l->cols);
-    if (net)
-        code = zinf_net_gather(net, p->own, p->all, (uint64_t)(samples * l->cols) * sizeof(float));
+    if (shared && setup_sharers(&t->setup) > 1)
+        code = collect(t, samples, l, p);
     else
-        memcpy(p->all, p->own, (size_t)(samples * l->cols) * sizeof(float));
+        memcpy(p->all, p->own, (size_t)units * sizeof(float));
     l->at = p->all;
     if (!code)
         compare(l);
     return code;
 }
 
-static struct likeness likeness_of(const struct zinf_trainer *t, int64_t samples)
+static struct likeness likeness_of(const struct setup *s, int64_t samples)
 {
-    const struct zinf_graph *g = t->setup.graph;
-    const struct zinf_device *cpu = t->setup.cpu;
+    const struct zinf_graph *g = s->graph;
     return (struct likeness){
-        .together = trainer_together(t),
-        .n = samples / trainer_together(t),
+        .together = together_of(s),
+        .n = samples / together_of(s),
         .cols = g->values[g->embeddings].cols,
-        .scale = t->setup.config->embedding_scale,
-        .threads = cpu ? cpu->n_threads : 1,
+        .scale = s->config->embedding_scale,
+        .threads = s->cpu ? s->cpu->n_threads : 1,
     };
+}
+
+uint64_t likeness_bytes(const struct setup *s)
+{
+    const int64_t samples = has_backward(s) ? setup_samples(s) : s->windows;
+    const struct likeness l =
+        likeness_of(s, samples * (has_backward(s) ? (int64_t)setup_sharers(s) : 1));
+    return s->graph->embeddings && l.together > 1 ? room_bytes(s, samples, &l) : 0;
 }
 
 /* Copies the gradients of this rank's samples to the inputs of the backward sweep. */
@@ -247,23 +300,24 @@ static void give_pulls(struct zinf_trainer *t, const struct likeness *l, const s
                        int64_t samples)
 {
     const int64_t each = t->setup.batch;
-    const int64_t first = in_parts(&t->setup) ? 0 : data_axis(&t->setup)->rank * samples;
+    const uint32_t rank = data_axis(&t->setup)->rank;
 #pragma omp parallel for num_threads(l->threads) schedule(static)
     for (int64_t i = 0; i < samples; i++) {
         float *out = t->embedded ? trainer_embedded_pulls(t, i)
                                  : input_of(t, ZINF_INPUT_PULLS, i / each) + i % each * l->cols;
         float *loss = t->embedded ? trainer_embedded_loss(t, i)
                                   : input_of(t, ZINF_INPUT_SAMPLE_LOSSES, i / each) + i % each;
-        pull(l, first + i, out);
+        const int64_t at = place_of(t, samples, rank, i);
+        pull(l, at, out);
         turn(out, p->own + i * l->cols, p->lengths[i], l->cols);
-        *loss = i % l->together ? 0 : (float)l->losses[(first + i) / l->together];
+        *loss = at % l->together ? 0 : (float)l->losses[at / l->together];
     }
 }
 
 int trainer_pull(struct zinf_trainer *t)
 {
     const int64_t samples = setup_samples(&t->setup);
-    struct likeness l = likeness_of(t, samples * (int64_t)setup_sharers(&t->setup));
+    struct likeness l = likeness_of(&t->setup, samples * (int64_t)setup_sharers(&t->setup));
     struct parts p;
     int code = l.together > 1
                    ? gather(t, samples, true, &l, &p)
@@ -276,7 +330,7 @@ int trainer_pull(struct zinf_trainer *t)
 
 int trainer_likeness(struct zinf_trainer *t, int64_t samples, double *sum, uint64_t *count)
 {
-    struct likeness l = likeness_of(t, samples);
+    struct likeness l = likeness_of(&t->setup, samples);
     struct parts p;
     int code = l.together < 2
                    ? zinf_fail(-EINVAL, "the loss of embeddings needs rows of two texts or more")

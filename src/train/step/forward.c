@@ -43,8 +43,11 @@ static int share_losses(struct zinf_trainer *t, int64_t n_windows, double *sum)
 {
     const struct zinf_axis *pipe = pipe_axis(&t->setup);
     const uint32_t loss = t->setup.graph->loss;
+    double sums[] = {*sum, t->cross_entropy};
     uint64_t n;
-    int code = zinf_net_broadcast(pipe->net, pipe->world - 1, sum, sizeof *sum);
+    int code = zinf_net_broadcast(pipe->net, pipe->world - 1, sums, sizeof sums);
+    *sum = sums[0];
+    t->cross_entropy = sums[1];
     if (code || !plan_keeps_losses(&t->plan))
         return code ? code
                     : zinf_net_broadcast(pipe->net, pipe->world - 1, trainer_chunk_sum(t, loss),
@@ -74,8 +77,8 @@ static int add_parts(struct zinf_trainer *t, int64_t n_windows, uint64_t count, 
     struct zinf_net *net = context_axis(&t->setup)->net;
     const int code =
         net ? zinf_net_add(net, (int64_t *)(void *)&sums, sizeof sums / sizeof(int64_t)) : 0;
-    *sum = exact_value(&sums.of_targets) +
-           exact_value(&sums.others) * (double)count / micros_of(t, n_windows);
+    t->cross_entropy = exact_value(&sums.of_targets);
+    *sum = t->cross_entropy + exact_value(&sums.others) * (double)count / micros_of(t, n_windows);
     return code;
 }
 
@@ -91,25 +94,36 @@ int trainer_sum_targets(struct zinf_trainer *t, double *sum)
     return code;
 }
 
+/* Of this rank, and of those that share its sequences. */
+static int sum_losses(struct zinf_trainer *t, int64_t n_windows, uint64_t count, double *sum)
+{
+    if (in_parts(&t->setup))
+        return add_parts(t, n_windows, count, sum);
+    t->cross_entropy = trainer_sum_loss(t, t->setup.graph->loss, n_windows);
+    *sum = t->cross_entropy +
+           trainer_other_losses(t, n_windows) * (double)count / micros_of(t, n_windows);
+    return 0;
+}
+
 int zinf_trainer_loss(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t n_windows,
                       double *sum, uint64_t *count)
 {
     int code = run_whole(t, &t->plan.forward, batch, n_windows);
-    if (code)
+    if (!code && t->setup.graph->embeddings) {
+        code = trainer_likeness(t, n_windows, sum, count);
+        t->cross_entropy = *sum;
         return code;
-    if (t->setup.graph->embeddings)
-        return trainer_likeness(t, n_windows, sum, count);
-    code = trainer_count_targets(t, batch, n_windows, count);
-    if (code)
-        return code;
-    if (in_parts(&t->setup))
-        code = add_parts(t, n_windows, *count, sum);
-    else
-        *sum = trainer_sum_loss(t, t->setup.graph->loss, n_windows) +
-               trainer_other_losses(t, n_windows) * (double)*count / micros_of(t, n_windows);
-    if (code)
-        return code;
-    return is_piped(&t->setup) ? share_losses(t, n_windows, sum) : 0;
+    }
+    if (!code)
+        code = trainer_count_targets(t, batch, n_windows, count);
+    if (!code)
+        code = sum_losses(t, n_windows, *count, sum);
+    return !code && is_piped(&t->setup) ? share_losses(t, n_windows, sum) : code;
+}
+
+double zinf_trainer_cross_entropy(const struct zinf_trainer *t)
+{
+    return t->cross_entropy;
 }
 
 /* The rank with the row's chunk, among those that share sequences. */

@@ -7,6 +7,8 @@
  * Chunks are added in the order of the sequence, whichever was computed first, and on whichever
  * rank along CONTEXT. The lane DEVICE calls this while a program runs: backward of a pair comes
  * behind the forward of all its chunks, and all ranks come to the first backward at the same place.
+ * A pipeline goes back through some samples while others have not come yet: losses are made of so
+ * many at a time.
  */
 #include "train/trainer.h"
 
@@ -35,7 +37,8 @@ struct chunk_pairs {
      * of them that take samples in turn */
     struct zinf_preference_sums *shared;
     struct known *known;
-    bool has_told, made; /* in this program */
+    bool has_told;  /* in this program */
+    int64_t n_made; /* samples of this rank whose losses it has made */
 };
 
 static const struct zinf_model_preference *preference_of(const struct zinf_trainer *t)
@@ -61,12 +64,27 @@ static uint32_t find_told(const struct zinf_trainer *t)
  */
 static bool in_turn(const struct zinf_trainer *t)
 {
-    return t->pairs->of_step && in_parts(&t->setup) && setup_sharers(&t->setup) > 1;
+    return t->pairs->of_step && goes_in_turn(&t->setup) && setup_sharers(&t->setup) > 1;
+}
+
+/* How many samples there are up to sample `own` of this rank. */
+static int64_t n_until(const struct zinf_trainer *t, int64_t own)
+{
+    return own * (in_turn(t) ? setup_sharers(&t->setup) : 1);
 }
 
 static int64_t n_samples(const struct zinf_trainer *t)
 {
-    return t->pairs->samples * (in_turn(t) ? setup_sharers(&t->setup) : 1);
+    return n_until(t, t->pairs->samples);
+}
+
+/* Of so many samples of this rank losses are made at a time. */
+static int64_t n_at_once(const struct zinf_trainer *t)
+{
+    const struct setup *s = &t->setup;
+    return !t->pairs->of_step ? s->windows
+           : is_piped(s)      ? setup_samples_together(s)
+                              : setup_samples(s);
 }
 
 /* The place among all of sample `own` of a group of ranks. */
@@ -82,55 +100,53 @@ static int64_t own_place(const struct zinf_trainer *t, int64_t own)
 
 /* ---- memory ---- */
 
-static int take_arrays(const struct zinf_trainer *t, struct chunk_pairs *p)
+/* Places the arrays behind base; NULL: says only what they take. */
+static uint64_t place_arrays(struct chunk_pairs *p, const struct setup *s, char *base)
 {
-    const struct setup *s = &t->setup;
     const uint64_t own = (uint64_t)setup_samples(s), ranks = data_axis(s)->world;
-    const uint64_t all = own * (in_parts(s) ? setup_sharers(s) : 1), chunks = (uint64_t)s->n_chunks;
-    p->parts = calloc(all * chunks, sizeof *p->parts);
-    p->sums = calloc(all, sizeof *p->sums);
-    p->slopes = calloc(all, sizeof *p->slopes);
-    p->losses = calloc(all, sizeof *p->losses);
-    p->rewards = calloc(all, sizeof *p->rewards);
-    p->references = calloc(all, sizeof *p->references);
-    p->labels = calloc(all, sizeof *p->labels);
-    p->targets = calloc((uint64_t)s->chunk_seq, sizeof *p->targets);
-    p->shared = calloc(ranks * own * (uint64_t)s->own_chunks, sizeof *p->shared);
-    p->known = calloc(ranks * own, sizeof *p->known);
-    return p->parts && p->sums && p->slopes && p->losses && p->rewards && p->references &&
-                   p->labels && p->targets && p->shared && p->known
-               ? 0
-               : zinf_fail(-ENOMEM, "no memory for the sums of pairs");
+    const uint64_t all = own * (goes_in_turn(s) ? setup_sharers(s) : 1);
+    const uint64_t told = setup_tells(s) ? ranks * own : 0;
+    uint64_t at = 0;
+    p->parts = told_array(base, &at, all * (uint64_t)s->n_chunks * sizeof *p->parts);
+    p->sums = told_array(base, &at, all * sizeof *p->sums);
+    p->slopes = told_array(base, &at, all * sizeof *p->slopes);
+    p->losses = told_array(base, &at, all * sizeof *p->losses);
+    p->rewards = told_array(base, &at, all * sizeof *p->rewards);
+    p->references = told_array(base, &at, all * sizeof *p->references);
+    p->labels = told_array(base, &at, all * sizeof *p->labels);
+    p->targets = told_array(base, &at, (uint64_t)s->chunk_seq * sizeof *p->targets);
+    p->shared = told_array(base, &at, told * (uint64_t)s->own_chunks * sizeof *p->shared);
+    p->known = told_array(base, &at, told * sizeof *p->known);
+    return at;
+}
+
+static bool has_sums(const struct setup *s)
+{
+    const struct zinf_model_preference *preference = zinf_model_preference(s->model);
+    return preference && preference->in_chunks && s->n_chunks > 1;
+}
+
+uint64_t pairs_bytes(const struct setup *s)
+{
+    struct chunk_pairs p;
+    return has_sums(s) ? place_arrays(&p, s, NULL) : 0;
 }
 
 int trainer_take_pairs(struct zinf_trainer *t)
 {
-    const struct zinf_model_preference *preference = preference_of(t);
-    if (!preference || !preference->in_chunks || t->setup.n_chunks == 1)
+    if (!has_sums(&t->setup))
         return 0;
-    t->pairs = calloc(1, sizeof *t->pairs);
+    t->pairs = calloc(1, sizeof *t->pairs + pairs_bytes(&t->setup));
     if (!t->pairs)
         return zinf_fail(-ENOMEM, "no memory for the sums of pairs");
+    place_arrays(t->pairs, &t->setup, (char *)(t->pairs + 1));
     t->pairs->told = find_told(t);
-    return take_arrays(t, t->pairs);
+    return 0;
 }
 
 void trainer_release_pairs(struct zinf_trainer *t)
 {
-    struct chunk_pairs *p = t->pairs;
-    if (p) {
-        free(p->parts);
-        free(p->sums);
-        free(p->slopes);
-        free(p->losses);
-        free(p->rewards);
-        free(p->references);
-        free(p->labels);
-        free(p->targets);
-        free(p->shared);
-        free(p->known);
-    }
-    free(p);
+    free(t->pairs);
     t->pairs = NULL;
 }
 
@@ -254,14 +270,14 @@ static void make_some(struct zinf_trainer *t, int64_t first, int64_t n)
 }
 
 /* Copies what a rank has of its samples to where ranks exchange it, or from there. */
-static void copy_known(const struct zinf_trainer *t, uint32_t rank, bool back)
+static void copy_known(const struct zinf_trainer *t, uint32_t rank, struct range some, bool back)
 {
     const struct setup *s = &t->setup;
     struct chunk_pairs *p = t->pairs;
-    struct known *known = p->known + rank * setup_samples(s);
+    struct known *known = p->known + rank * n_at_once(t);
     const uint32_t sharing = context_axis(s)->world;
-    for (int64_t i = 0; i < p->samples; i++) {
-        const int64_t at = place_of(t, i, rank / sharing);
+    for (int64_t i = 0; i < some.end - some.first; i++) {
+        const int64_t at = place_of(t, some.first + i, rank / sharing);
         if (back) {
             p->labels[at] = known[i].label;
             p->references[at] = known[i].reference;
@@ -271,16 +287,16 @@ static void copy_known(const struct zinf_trainer *t, uint32_t rank, bool back)
     }
 }
 
-static void copy_parts(const struct zinf_trainer *t, uint32_t rank, bool back)
+static void copy_parts(const struct zinf_trainer *t, uint32_t rank, struct range some, bool back)
 {
     const struct setup *s = &t->setup;
     struct chunk_pairs *p = t->pairs;
-    struct zinf_preference_sums *shared = p->shared + rank * setup_samples(s) * s->own_chunks;
+    struct zinf_preference_sums *shared = p->shared + rank * n_at_once(t) * s->own_chunks;
     const uint32_t sharing = context_axis(s)->world;
-    for (int64_t i = 0; i < p->samples * s->own_chunks; i++) {
+    for (int64_t i = 0; i < (some.end - some.first) * s->own_chunks; i++) {
         const int64_t place = rank % sharing * s->own_chunks + i % s->own_chunks;
         const int64_t chunk = zinf_chunk_at(place, s->n_chunks, s->n_parts);
-        const int64_t sample = place_of(t, i / s->own_chunks, rank / sharing);
+        const int64_t sample = place_of(t, some.first + i / s->own_chunks, rank / sharing);
         struct zinf_preference_sums *part = &p->parts[sample * s->n_chunks + chunk];
         if (back)
             *part = shared[i];
@@ -296,43 +312,55 @@ static bool concerns(const struct zinf_trainer *t, uint32_t rank)
     return in_turn(t) || rank / sharing == data_axis(&t->setup)->rank / sharing;
 }
 
-static int share(struct zinf_trainer *t)
+static int share(struct zinf_trainer *t, struct range some)
 {
     const struct zinf_axis *data = data_axis(&t->setup);
     struct zinf_net *net = t->setup.telling;
     struct chunk_pairs *p = t->pairs;
-    const uint64_t n = (uint64_t)setup_samples(&t->setup);
+    const uint64_t n = (uint64_t)n_at_once(t);
     const uint64_t chunks = n * (uint64_t)t->setup.own_chunks;
     if (!net)
         return 0;
-    copy_known(t, data->rank, false);
-    copy_parts(t, data->rank, false);
+    copy_known(t, data->rank, some, false);
+    copy_parts(t, data->rank, some, false);
     int code = zinf_net_gather(net, p->known + data->rank * n, p->known, n * sizeof *p->known);
     if (!code)
         code = zinf_net_gather(net, p->shared + data->rank * chunks, p->shared,
                                chunks * sizeof *p->shared);
     for (uint32_t rank = 0; !code && rank < data->world; rank++)
         if (concerns(t, rank)) {
-            copy_known(t, rank, true);
-            copy_parts(t, rank, true);
+            copy_known(t, rank, some, true);
+            copy_parts(t, rank, some, true);
         }
     return code;
 }
 
-static int make_all(struct zinf_trainer *t)
+/* The losses of the samples that come next. */
+static int make_next(struct zinf_trainer *t)
 {
     struct chunk_pairs *p = t->pairs;
     const int64_t each = t->setup.windows, chunks = t->setup.n_chunks;
-    const int code = share(t);
-    const int64_t n = n_samples(t);
-    for (int64_t i = 0; !code && i < n; i++) {
+    const int64_t own = p->n_made + n_at_once(t);
+    const struct range some = {p->n_made, own < p->samples ? own : p->samples};
+    const int code = share(t, some);
+    const int64_t n = n_until(t, some.end);
+    for (int64_t i = n_until(t, some.first); !code && i < n; i++) {
         p->sums[i] = (struct zinf_preference_sums){0};
         for (int64_t k = 0; k < chunks; k++)
             add_sums(&p->sums[i], &p->parts[i * chunks + k]);
     }
-    for (int64_t i = 0; !code && i < n; i += each)
+    for (int64_t i = n_until(t, some.first); !code && i < n; i += each)
         make_some(t, i, n - i < each ? n - i : each);
-    p->made = !code;
+    p->n_made = some.end;
+    return code;
+}
+
+/* Those of this rank's first samples. */
+static int make_until(struct zinf_trainer *t, int64_t samples)
+{
+    int code = 0;
+    while (!code && t->pairs->n_made < samples)
+        code = make_next(t);
     return code;
 }
 
@@ -341,7 +369,7 @@ int trainer_pairs_pull(struct zinf_trainer *t, int64_t micro, float *pulls)
     struct chunk_pairs *p = t->pairs;
     const int64_t sample = setup_sample(&t->setup, micro);
     struct rows r;
-    int code = p->made ? 0 : make_all(t);
+    int code = make_until(t, sample < p->samples ? sample + 1 : p->samples);
     if (code || sample >= p->samples)
         return code;
     const struct zinf_preference_slopes *slopes = &p->slopes[own_place(t, sample)];
@@ -359,14 +387,16 @@ int trainer_pairs_pull(struct zinf_trainer *t, int64_t micro, float *pulls)
 
 void trainer_pairs_begin(struct zinf_trainer *t)
 {
-    if (t->pairs)
-        t->pairs->has_told = t->pairs->made = false;
+    if (t->pairs) {
+        t->pairs->has_told = false;
+        t->pairs->n_made = 0;
+    }
 }
 
 int trainer_pairs_end(struct zinf_trainer *t, struct chunk_sum *sum)
 {
     struct chunk_pairs *p = t->pairs;
-    const int code = p->made || !p->has_told ? 0 : make_all(t);
+    const int code = p->has_told ? make_until(t, p->samples) : 0;
     const int64_t n = code || !p->has_told || !trainer_pairs_count(t) ? 0 : n_samples(t);
     for (int64_t i = 0; i < n; i++) {
         sum->in_order += (double)p->losses[i];

@@ -72,12 +72,12 @@ static void begin_turns(struct emitter *e, const struct visit *v)
 
 static void emit_visit(struct emitter *e, const struct visit *v)
 {
-    const int64_t together = e->p->itinerary.together;
+    const int64_t back = e->p->itinerary.back;
     const bool tree = e->crossing && v->direction == VISIT_BACKWARD;
     /* in a pipeline, a backward has other micro-batches than the forward before it */
     e->range += v->direction == VISIT_FORWARD || (e->crossing && v->direction == VISIT_BACKWARD);
-    e->turn = tree ? v->micros.first / together : 0;
-    e->n_turns = tree ? (e->p->setup->n_micro + together - 1) / together : 1;
+    e->turn = tree ? v->micros.first / back : 0;
+    e->n_turns = tree ? (e->p->setup->n_micro + back - 1) / back : 1;
     if (e->crossing || !in_parts(e->p->setup)) /* in parts, a visit makes all turns */
         begin_turns(e, v);
     if (v->direction == VISIT_BORDER)
@@ -176,11 +176,9 @@ static void emit_forward_alone(struct emitter *e, uint32_t s, struct range micro
             emit_forward(e, s, (struct range){m, m + 1});
 }
 
-static void emit_forward_whole(struct emitter *e)
+/* Through all ranges of this rank. */
+static void emit_forward_ranges(struct emitter *e, struct range micros)
 {
-    const struct range micros = {0, setup_window_micros(e->p->setup)};
-    e->forward_alone = true;
-    emit_inputs(e);
     for (uint32_t i = 0; !i || i < e->walk->graph->n_ranges; i++) {
         const struct zinf_range range = zinf_graph_range(e->walk->graph, i);
         emit_border(e, &(struct visit){.range = i, .takes = micros});
@@ -188,6 +186,17 @@ static void emit_forward_whole(struct emitter *e)
             emit_forward_alone(e, s, micros);
         emit_border(e, &(struct visit){.range = i, .next = true, .gives = micros});
     }
+}
+
+/* Between ranks of a pipeline a sample goes at a time. */
+static void emit_forward_whole(struct emitter *e)
+{
+    const int64_t n = setup_window_micros(e->p->setup);
+    const int64_t each = is_piped(e->p->setup) ? e->p->setup->own_chunks : n;
+    e->forward_alone = true;
+    emit_inputs(e);
+    for (int64_t m = 0; m < n; m += each)
+        emit_forward_ranges(e, (struct range){m, m + each});
     emit_losses(e);
 }
 

@@ -132,6 +132,7 @@ int trainer_chunk_tells(struct zinf_trainer *t, const struct zinf_op *op);
  * complete, their loss is made on the host, and backward gets the gradient of each token's loss
  * from there: so the arithmetic is the same on all devices. Taken once; NULL (t->pairs) without
  * chunks or pairs. */
+uint64_t pairs_bytes(const struct setup *s); /* of RAM; 0: none are taken */
 int trainer_take_pairs(struct zinf_trainer *t);
 void trainer_release_pairs(struct zinf_trainer *t);
 /* The batch of the next programs, borrowed: a step's, or windows to evaluate. class_rows [samples]:
@@ -152,6 +153,14 @@ bool trainer_pairs_count(const struct zinf_trainer *t);
 /* Of the last program, with their labels; *n: of all samples that are compared. */
 const float *trainer_pairs_rewards(const struct zinf_trainer *t, int64_t *n);
 const int32_t *trainer_pairs_labels(const struct zinf_trainer *t);
+/* An array within memory that begins at base; *at: the bytes before it, to which its own are added.
+ * base NULL: they are only counted. */
+static inline void *told_array(char *base, uint64_t *at, uint64_t bytes)
+{
+    char *array = base ? base + *at : NULL;
+    *at += zinf_align_up(bytes, sizeof(double));
+    return array;
+}
 /* Of a loss that the last program has made, where losses are added up as they come
  * (plan_keeps_losses): its sum in the order of rows, and without rounding. */
 struct chunk_sum {
@@ -192,6 +201,7 @@ double trainer_other_losses(const struct zinf_trainer *t, int64_t samples);
 /* embedded.c: of samples in chunks. NULL (t->embedded) without chunks or embeddings. Each chunk
  * tells the sum of its rows, and reads which of them count, the sample's gradient and, the first
  * one, its loss. begin: before a program; end: after it. */
+uint64_t embedded_bytes(const struct setup *s); /* of RAM; 0: none are taken */
 int trainer_take_embedded(struct zinf_trainer *t);
 void trainer_release_embedded(struct zinf_trainer *t);
 void trainer_embedded_batch(struct zinf_trainer *t, const struct zinf_batch *batch,
@@ -208,7 +218,9 @@ const float *trainer_embedded_sum(const struct zinf_trainer *t, int64_t sample);
 int64_t trainer_embedded_rows(const struct zinf_trainer *t, int64_t sample);
 float *trainer_embedded_pulls(const struct zinf_trainer *t, int64_t sample);
 float *trainer_embedded_loss(const struct zinf_trainer *t, int64_t sample);
-/* embeddings.c: how many samples one row of the data has. */
+/* embeddings.c: the RAM that it takes to compare the samples of a step. */
+uint64_t likeness_bytes(const struct setup *s);
+/* How many samples one row of the data has. */
 int64_t trainer_together(const struct zinf_trainer *t);
 /* Copies the embedding, [hidden], that a forward sweep has made of a sample of the batch. */
 void trainer_read_embedding(const struct zinf_trainer *t, int64_t sample, float *out);
