@@ -40,12 +40,17 @@ struct zinf_relative {
 /* What attention over keys of several calls (which follow each other) has found so far. A row's
  * sums go from tile to tile of ZINF_ATTENTION_TILE keys of the whole sequence, and go on within a
  * tile that a call has cut. So out and lse have the bits that one call gives: of the host, wherever
- * keys are cut; of a GPU, where that is between tiles. */
+ * keys are cut; of a GPU, where that is between tiles. Backward, with sums of its own and neither
+ * part nor numbers: the gradients of queries, which are rounded once; they have the bits of one
+ * call where keys are cut between tiles. */
 struct zinf_attention_running {
-    bool first, last; /* first: nothing is there yet; last: out and lse are written, by no other */
-    float *sums;      /* [batch*seq][n_heads head_dim]: of values, not yet divided */
-    float *part;      /* the same within a tile; NULL: calls are cut between tiles alone */
-    float *numbers;   /* [batch][n_heads][seq][ZINF_ATTENTION_NUMBERS] of the device's own */
+    /* first: nothing is there yet; last: out and lse, or d_qkv, are written, by no other */
+    bool first, last;
+    /* [batch*seq][n_heads head_dim]: of values, not yet divided; backward: of keys, not yet scaled
+     */
+    float *sums;
+    float *part;    /* the same within a tile; NULL: calls are cut between tiles alone */
+    float *numbers; /* [batch][n_heads][seq][ZINF_ATTENTION_NUMBERS] of the device's own */
 };
 #define ZINF_ATTENTION_TILE 64
 #define ZINF_ATTENTION_NUMBERS 18
@@ -68,7 +73,7 @@ struct zinf_attention {
      * sequence; 0: it is not in parts. Rows and keys beyond it are ignored. whole_keys: the same
      * for keys of another sequence; 0: they are of the same sequence. */
     int64_t whole_seq, whole_keys;
-    /* In the caller's memory; NULL: these are all keys. For forward with keys in kv alone. */
+    /* In the caller's memory; NULL: these are all keys. With keys in kv alone. */
     const struct zinf_attention_running *running;
     bool causal;
     /* a query sees itself and window - 1 keys before it (Jiang et al., arXiv 2310.06825); 0: all;

@@ -156,7 +156,8 @@ static int check_running(const struct zinf_attention *a, const char *operation)
         return zinf_fail(-EINVAL,
                          "%s: keys of several calls need key_seq, and no relative positions",
                          operation);
-    if (!running->part && (a->first_key % tile || (!running->last && end % tile)))
+    if (running->numbers && !running->part &&
+        (a->first_key % tile || (!running->last && end % tile)))
         return zinf_fail(-EINVAL,
                          "%s: keys from %lld to %lld, which are not between tiles of %lld, need "
                          "memory for a part of one",

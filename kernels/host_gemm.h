@@ -57,10 +57,14 @@ struct host_gemm_kernel {
 /* The largest tile of any kernel. */
 enum { HOST_GEMM_TILE_FLOATS = 1024 };
 
-extern const struct host_gemm_kernel host_gemm_avx512, host_gemm_avx512_bf16, host_gemm_amx_bf16;
+extern const struct host_gemm_kernel host_gemm_scalar, host_gemm_avx2, host_gemm_avx512,
+    host_gemm_avx512_bf16, host_gemm_amx_bf16;
 
-/* The kernel of an instruction set for a product, or NULL: OpenBLAS is used. */
+/* The kernel of an instruction set for a product. NULL: OpenBLAS is used, without AVX-512 for
+ * products that are not small. */
 const struct host_gemm_kernel *host_gemm_kernel(enum zinf_isa isa, const struct zinf_matmul *args);
+/* That of small products without AVX-512. */
+const struct host_gemm_kernel *host_gemm_small(enum zinf_isa isa);
 /* Bytes of workspace. Smaller m, n or k never need more. */
 uint64_t host_gemm_workspace(const struct host_gemm_kernel *kernel, int n_threads,
                              const struct zinf_matmul *args);

@@ -1,8 +1,9 @@
 /*
- * host_matmul: products by OpenBLAS. Its own threads are off: C is cut into one slice a thread
- * here, so that several queues can work at once with any build of OpenBLAS and the cut (hence the
- * rounding) depends on the shape and n_threads alone. 16-bit operands are converted to fp32 panel
- * by panel in the queue's workspace.
+ * host_matmul: products by our own loops (host_gemm.h), and without AVX-512 all that are not small
+ * by OpenBLAS. Its threads are off: C is cut into one slice a thread here, so that several queues
+ * can work at once with any build of OpenBLAS and the cut (hence the rounding) depends on the shape
+ * and n_threads alone. 16-bit operands are converted to fp32 panel by panel in the queue's
+ * workspace.
  *
  * OpenBLAS is loaded when the first device is made. Its constructor takes memory for every thread
  * and, where there is no room for that, asks again for ever: no reason for `zinf help` to hang.
@@ -198,8 +199,12 @@ static uint64_t blocks_workspace(struct zinf_device *device, const struct zinf_m
     const struct host_gemm_kernel *kernel = choose_kernel(device, args);
     if (kernel)
         return host_gemm_workspace(kernel, device->n_threads, args);
+    /* A smaller product, which may have a kernel, never needs more. */
+    const struct host_gemm_kernel *own = host_gemm_small(((const struct host_device *)device)->isa);
+    const uint64_t small = host_gemm_workspace(own, device->n_threads, args);
     struct panel_plan plan = plan_panels(args);
-    return (plan.a_floats + plan.b_floats + plan.c_floats) * sizeof(float);
+    const uint64_t panels = (plan.a_floats + plan.b_floats + plan.c_floats) * sizeof(float);
+    return panels > small ? panels : small;
 }
 
 uint64_t host_matmul_workspace(struct zinf_device *device, const struct zinf_matmul *args)

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #define HOST_SIMD host_simd_avx2
+#define HOST_GEMM host_gemm_avx2
 #define HOST_LANES 8
 
 static void f16_to_f32(float *dst, const uint16_t *src, size_t n)
@@ -103,6 +104,26 @@ static size_t make_halves(float *y, const uint8_t *codes, const float *map, floa
     return i;
 }
 
+/* to[HOST_LANES][to_ld] = the transpose of from[HOST_LANES][ld]: halves of rows i and i + 4 side by
+ * side, then pairs of rows, then fours. */
+static inline void turn_block(float *to, int64_t to_ld, const float *from, int64_t ld)
+{
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++, from += 4, to += 4 * to_ld) {
+        __m256 r[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from + i * ld)),
+                                        _mm_loadu_ps(from + (i + 4) * ld), 1);
+        const __m256 a = _mm256_unpacklo_ps(r[0], r[1]), b = _mm256_unpackhi_ps(r[0], r[1]);
+        const __m256 c = _mm256_unpacklo_ps(r[2], r[3]), d = _mm256_unpackhi_ps(r[2], r[3]);
+        _mm256_storeu_ps(to, _mm256_shuffle_ps(a, c, 0x44));
+        _mm256_storeu_ps(to + to_ld, _mm256_shuffle_ps(a, c, 0xee));
+        _mm256_storeu_ps(to + 2 * to_ld, _mm256_shuffle_ps(b, d, 0x44));
+        _mm256_storeu_ps(to + 3 * to_ld, _mm256_shuffle_ps(b, d, 0xee));
+    }
+}
+
 #include "kernels/host_loops.h"
 #include "kernels/host_tiles.h"
 
@@ -110,6 +131,7 @@ static size_t make_halves(float *y, const uint8_t *codes, const float *map, floa
 
 #include "kernels/host_tiles_backward.h"
 
+#include "kernels/host_gemm_lanes.h"
 #include "kernels/host_rows.h"
 
 #include "kernels/host_cached.h"

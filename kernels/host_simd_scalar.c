@@ -4,6 +4,7 @@
 #include "kernels/host_simd.h"
 
 #define HOST_SIMD host_simd_scalar
+#define HOST_GEMM host_gemm_scalar
 #define HOST_LANES 4
 
 static void f16_to_f32(float *dst, const uint16_t *src, size_t n)
@@ -38,6 +39,14 @@ static size_t make_halves(float *y, const uint8_t *codes, const float *map, floa
     return n / 2 * 2;
 }
 
+/* to[HOST_LANES][to_ld] = the transpose of from[HOST_LANES][ld]. */
+static inline void turn_block(float *to, int64_t to_ld, const float *from, int64_t ld)
+{
+    for (int64_t i = 0; i < HOST_LANES; i++)
+        for (int64_t j = 0; j < HOST_LANES; j++)
+            to[i * to_ld + j] = from[j * ld + i];
+}
+
 #include "kernels/host_loops.h"
 #include "kernels/host_tiles.h"
 
@@ -45,6 +54,7 @@ static size_t make_halves(float *y, const uint8_t *codes, const float *map, floa
 
 #include "kernels/host_tiles_backward.h"
 
+#include "kernels/host_gemm_lanes.h"
 #include "kernels/host_rows.h"
 
 #include "kernels/host_cached.h"

@@ -224,8 +224,39 @@ static struct head sums_at(const struct zinf_attention *args, int64_t b, int64_t
     return key_at((struct sources){NULL, args->d_kv_sums}, &sums, b, kv_head);
 }
 
-/* Packs a share of one query head's rows: scaled Q, dO and delta; sets dQ and the bias's gradient
- * to 0. */
+/* The rows of a query head whose gradients are sums over keys of several calls. */
+static struct head query_sums_at(const struct zinf_attention *args, int64_t b, int64_t head)
+{
+    struct zinf_attention sums = *args;
+    sums.dtype = ZINF_DTYPE_F32;
+    return out_at(args->running->sums, &sums, b, head);
+}
+
+/* dQ begins with 0, or with the sums of earlier calls. */
+static void begin_query(const struct zinf_attention *args, int64_t b, int64_t head,
+                        const struct backward_scratch *s, struct range own)
+{
+    const size_t bytes = (size_t)((own.end - own.first) * s->width) * sizeof *s->d_query;
+    if (args->running && !args->running->first) {
+        const struct head sums = query_sums_at(args, b, head);
+        pack_range(s->d_query, &sums, own, args->seq, 1.0f);
+    } else {
+        memset(s->d_query + own.first * s->width, 0, bytes);
+    }
+}
+
+/* dQ goes where it is wanted, or is left to the next call. */
+static void finish_query(const struct zinf_attention *args, int64_t b, int64_t head,
+                         const struct backward_scratch *s, struct range own)
+{
+    const bool leaves = args->running && !args->running->last;
+    const struct head to =
+        leaves ? query_sums_at(args, b, head) : query_at(args->d_qkv, args, b, head);
+    unpack_range(&to, own, args->seq, s->d_query, leaves ? 1.0f : args->scale);
+}
+
+/* Packs a share of one query head's rows: scaled Q, dO and delta; begins dQ; sets the bias's
+ * gradient to 0. */
 static void backward_prepare(const struct zinf_attention *args, int64_t b, int64_t head,
                              const struct backward_scratch *s, struct range own)
 {
@@ -247,8 +278,7 @@ static void backward_prepare(const struct zinf_attention *args, int64_t b, int64
     }
     if (args->d_bias)
         memset(args->d_bias + unit * distances, 0, (size_t)distances * sizeof *args->d_bias);
-    memset(s->d_query + own.first * width, 0,
-           (size_t)((own.end - own.first) * width) * sizeof *s->d_query);
+    begin_query(args, b, head, s, own);
     relative_begin(s->relative, b, s->query);
 }
 
@@ -286,12 +316,11 @@ static void tiles_attention_backward(const struct zinf_attention *args, int64_t 
     s.relative = &relative;
     begin_sums(args, &d_key, &d_value, &s, own);
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
-        struct head d_query = query_at(args->d_qkv, args, b, head);
         backward_prepare(args, b, head, &s, rows);
         team_wait(team);
         backward_head(args, b, head, &key, &value, &s, team);
         relative_end(&relative, s.query, s.d_query);
-        unpack_range(&d_query, rows, seq, s.d_query, args->scale);
+        finish_query(args, b, head, &s, rows);
     }
     unpack_range(&d_key, own, keys, s.d_key, 1.0f);
     unpack_range(&d_value, own, keys, s.d_value, 1.0f);

@@ -1,7 +1,7 @@
 libcore_la_SOURCES += kernels/kernels.h kernels/products.h kernels/route.h kernels/check.h kernels/check.c kernels/device.h kernels/device.c \
 	kernels/device_cuda_load.c kernels/device_described.c kernels/cuda/workspace.h kernels/host.h kernels/operations.h kernels/host_simd.h kernels/host_math.h \
 	kernels/host_loops.h kernels/host_tiles.h kernels/host_tiles_relative.h kernels/host_tiles_forward.h kernels/host_tiles_backward.h kernels/host_table.h kernels/host_queue.c \
-	kernels/host_gemm.h kernels/host_gemm_avx512_pack.h kernels/host_gemm_avx512_pairs.h kernels/host_gemm_avx512_tiles.h \
+	kernels/host_gemm.h kernels/host_gemm_lanes.h kernels/host_gemm_avx512_pack.h kernels/host_gemm_avx512_pairs.h kernels/host_gemm_avx512_tiles.h \
 	kernels/host_gemm.c kernels/host_matmul.c kernels/host_float8.c kernels/host_attention.c kernels/host_norm.c kernels/host_activation.c \
  kernels/host_route.c kernels/host_unfold.c \
 	kernels/host_rows.h kernels/host_cached.h kernels/host_attention_cached.c kernels/host_few_rows.c \

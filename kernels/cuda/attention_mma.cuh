@@ -191,6 +191,22 @@ DEVICE void put_results(T *tile, int pitch, const float (&c)[N][4], float factor
     }
 }
 
+/* A lane's numbers in the first or the second of its rows, from the lane's place `at` in a row of
+ * sums on, of which so many columns are left: takes what a call before has left, or leaves it. */
+template <int N>
+DEVICE void move_sums(float *at, float (&c)[N][4], int r, int columns, bool takes)
+{
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++)
+    {
+        if (n * 8 >= columns)
+            continue;
+        if (takes)
+            c[n][2 * r + e] = at[n * 8 + e];
+        else
+            at[n * 8 + e] = c[n][2 * r + e];
+    }
+}
+
 template <int N> DEVICE void clear(float (&c)[N][4])
 {
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) c[n][e] = 0.0f;

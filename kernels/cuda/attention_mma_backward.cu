@@ -340,6 +340,22 @@ attention_mma_dkv_kernel(ARGS a)
 
 /* ---- dQ ---- */
 
+/* A lane's sums in row i and in the rows of its other parts, from column on: takes what calls over
+ * other keys have left, or leaves them to the next one. */
+template <int H, int N>
+DEVICE void move_queries(const running_rows &calls, const struct zinf_attention &z,
+                         float (&d_query)[H][N][4], int64_t b, int64_t head, int64_t i, int column,
+                         bool takes)
+{
+    UNROLL for (int h = 0; h < H; h++) UNROLL for (int r = 0; r < 2; r++)
+    {
+        const int64_t row = i + 16 * h + 8 * r;
+        float *at = sums_of(calls, z, b, head, row) + column + 2 * (lane_id() % 4);
+        if (row < z.seq)
+            move_sums(at, d_query[h], r, (int)z.head_dim - column, takes);
+    }
+}
+
 template <class T, int D, bool DROPS, class ARGS>
 KERNEL_BESIDE(DQ_THREADS, (dq_tile<D, ARGS>::blocks))
 attention_mma_dq_kernel(ARGS a)
@@ -361,6 +377,7 @@ attention_mma_dq_kernel(ARGS a)
     const auto from = key_tiles_of<T, D, KEYS, DQ_THREADS>(a, b, kv);
     const int warp = threadIdx.x / 32, column = warp / tile::row_warps * (D / tile::split);
     const int mine = warp % tile::row_warps * 16 * H;
+    const int64_t row = i + mine + lane_id() / 4;
     float d_query[H][D / tile::split / 8][4] = {};
     left_rows<D, tile::held> queries[H], d_outs[H];
     row_stats stats[H];
@@ -378,6 +395,8 @@ attention_mma_dq_kernel(ARGS a)
     hold(queries, query + mine * pitch, pitch);
     hold(d_outs, d_out + mine * pitch, pitch);
     load_stats(a, b, head, i + mine, stats);
+    if (running_of(a).resumes)
+        move_queries(running_of(a), z, d_query, b, head, row, column, true);
     sync_where(tile::held); /* by every warp: their tiles are the keys' */
     begin_loop<PLACES>(all.begin, all.end, fetch);
     for (int n = all.begin; n < all.end; n++) {
@@ -395,6 +414,10 @@ attention_mma_dq_kernel(ARGS a)
         mask_keys(a, s, own, beside[n % 2].documents, mine, i, j, unseen);
         warp_gradients<DROPS, ROWS_>(a, stats, mask, mine, beside[n % 2], unseen, s, dp);
         multiply_results<T>(d_query, dp, step.by_row + place, pitch);
+    }
+    if (running_of(a).leaves) {
+        move_queries(running_of(a), z, d_query, b, head, row, column, false);
+        return;
     }
     sync_block();
     put_scaled(query + mine * pitch + column, pitch, d_query, z.scale);

@@ -123,15 +123,7 @@ DEVICE void move_rows(const running_rows &calls, const struct zinf_attention &z,
                 numbers[0] = rows.base[r]; /* which is that of all four lanes */
             numbers[1 + first] = rows.sum[r];
         }
-        UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++)
-        {
-            if (column + n * 8 >= z.head_dim)
-                continue;
-            if (takes)
-                out[n][2 * r + e] = at[n * 8 + e];
-            else
-                at[n * 8 + e] = out[n][2 * r + e];
-        }
+        move_sums(at, out, r, (int)z.head_dim - column, takes);
     }
 }
 

@@ -204,6 +204,8 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_dq_kernel(
     float d_query[SUMS] = {};
     load_tile<TILE>(z, t.query, z.qkv, query_place(z, b, head), i);
     load_tile<TILE>(z, t.d_out, z.d_out, out_place(z, b, head), i);
+    if (running_of(a).resumes)
+        move_sums<TILE>(running_of(a), z, d_query, b, head, i, true);
     for (int64_t j = first_key(a, i) / TILE * TILE; j < end; j += TILE) {
         sync_block();
         load_tile<TILE>(z, t.key, keys_and_values(z), key_place(z, b, kv), j);
@@ -214,7 +216,10 @@ template <int TILE, class ARGS> KERNEL(PLAIN_THREADS) attention_plain_dq_kernel(
         add_product<TILE>(z, d_query, t.ds, false, t.key);
         add_rows<TILE>(a, pair, d_query, t.ds, false);
     }
-    store_sums<TILE>(z, d_query, z.scale, z.d_qkv, query_place(z, b, head), i);
+    if (running_of(a).leaves)
+        move_sums<TILE>(running_of(a), z, d_query, b, head, i, false);
+    else
+        store_sums<TILE>(z, d_query, z.scale, z.d_qkv, query_place(z, b, head), i);
 }
 
 /* ---- launches ---- */

@@ -192,6 +192,28 @@ static void cases(struct fixture *f)
         }
 }
 
+/* A part's queries over the keys of one part after the other. */
+static void over_keys(struct fixture *f, struct problem *p, struct zinf_attention a,
+                      struct zinf_attention_running running, int64_t part, bool backward)
+{
+    const struct zinf_attention *whole = &p->whole;
+    const int64_t first = a.first_query, end = first + a.seq;
+    const int64_t reach = whole->window ? whole->window : first + 1;
+    const int64_t begin = first < reach ? 0 : (first + 1 - reach) / part * part;
+    a.running = &running;
+    for (int64_t key = begin; key < end; key += part) {
+        a.first_key = key;
+        a.key_seq = key + part < end ? part : end - key;
+        a.key_segments = whole->segments ? whole->segments + key : NULL;
+        a.kv = elem(&p->kv, key * row_elems(whole, false));
+        a.d_kv_sums = elem(&p->sums, key * row_elems(whole, false));
+        running.first = key == begin;
+        running.last = key + part >= end;
+        CHECKF(!(backward ? f->ops->attention_backward : f->ops->attention_forward)(f->q, &a), "%s",
+               zinf_error());
+    }
+}
+
 /* Keys come in parts, too, and sums go on from one to the next: the same bits wherever they are
  * cut, within tiles and between them. */
 static void check_running(struct fixture *f, struct problem *p, int64_t part, bool between)
@@ -203,28 +225,50 @@ static void check_running(struct fixture *f, struct problem *p, int64_t part, bo
     struct tensor numbers = tensor_random(ZINF_DTYPE_F32, rows * ZINF_ATTENTION_NUMBERS, 3, 1.0f);
     float *lse = malloc(rows * sizeof *lse);
     for (int64_t first = 0; first < whole->seq; first += part) {
-        const int64_t n = whole->seq - first < part ? whole->seq - first : part, end = first + n;
-        struct zinf_attention_running running = {
+        const int64_t n = whole->seq - first < part ? whole->seq - first : part;
+        const struct zinf_attention_running running = {
             .sums = sums.data, .part = between ? NULL : in_tile.data, .numbers = numbers.data};
-        struct zinf_attention a = part_of(p, first, n, lse);
-        const int64_t reach = whole->window ? whole->window : first + 1;
-        const int64_t begin = first < reach ? 0 : (first + 1 - reach) / part * part;
-        a.running = &running;
-        for (int64_t key = begin; key < end; key += part) {
-            a.first_key = key;
-            a.key_seq = key + part < end ? part : end - key;
-            a.key_segments = whole->segments ? whole->segments + key : NULL;
-            a.kv = elem(&p->kv, key * row_elems(whole, false));
-            running.first = key == begin;
-            running.last = key + part >= end;
-            CHECKF(!f->ops->attention_forward(f->q, &a), "%s", zinf_error());
-        }
+        over_keys(f, p, part_of(p, first, n, lse), running, part, false);
         move_lse(p, first, n, lse, false);
     }
     free(lse);
     tensor_free(&sums);
     tensor_free(&in_tile);
     tensor_free(&numbers);
+}
+
+/* Gradients of queries are sums over all keys, too, and rounded once. */
+static void check_running_backward(struct fixture *f, struct problem *p, int64_t part)
+{
+    const struct zinf_attention *whole = &p->whole;
+    const size_t rows = (size_t)(part * whole->n_heads), q = rows * (size_t)whole->head_dim;
+    struct tensor sums = tensor_random(ZINF_DTYPE_F32, q, 1, 1.0f);
+    float *lse = malloc(rows * sizeof *lse);
+    for (int64_t first = 0; first < whole->seq; first += part) {
+        const int64_t n = whole->seq - first < part ? whole->seq - first : part;
+        const struct zinf_attention_running running = {.sums = sums.data};
+        move_lse(p, first, n, lse, true);
+        over_keys(f, p, part_of(p, first, n, lse), running, part, true);
+    }
+    free(lse);
+    tensor_free(&sums);
+}
+
+/* Against those of one call: the same bits where keys are cut between tiles, and otherwise the same
+ * number or, near the middle between two, the one beside it. */
+static void compare_backward(struct fixture *f, struct problem *p, bool same)
+{
+    const double bound = 1e-5 + dtype_epsilon(p->whole.dtype);
+    struct tensor q = tensor_copy(&p->queries), kv = tensor_copy(&p->kv);
+    split(p, &p->d_qkv, &q, &kv);
+    double *want = tensor_doubles(&q), *want_kv = tensor_doubles(&kv);
+    CHECKF(!same || tensor_same_bits(&q, &p->d_queries), "%s", f->name);
+    CHECK_NEAR(f, &p->d_queries, want, 1e-5, 1e-5 + 2.0 * dtype_epsilon(p->whole.dtype));
+    CHECK_NEAR(f, &p->sums, want_kv, bound, bound);
+    free(want);
+    free(want_kv);
+    tensor_free(&q);
+    tensor_free(&kv);
 }
 
 static void running_cases(struct fixture *f)
@@ -242,6 +286,9 @@ static void running_cases(struct fixture *f)
                    f->name);
             CHECKF(tensor_same_bits(&p.lse, &p.part_lse), "shape %d by %d, %s", i, (int)part,
                    f->name);
+            CHECKF(!f->ops->attention_backward(f->q, &p.whole), "%s", zinf_error());
+            check_running_backward(f, &p, part);
+            compare_backward(f, &p, part % ZINF_ATTENTION_TILE == 0);
             problem_close(&p);
         }
 }
@@ -253,7 +300,8 @@ static void test_keys_of_several_calls(void)
 
 static void test_refusals(void)
 {
-    struct zinf_attention_running running = {.first = true};
+    float numbers[1];
+    struct zinf_attention_running running = {.first = true, .numbers = numbers};
     struct fixture f;
     struct problem p;
     fixture_open(&f, ZINF_ISA_SCALAR, 1);

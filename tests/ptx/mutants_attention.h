@@ -61,34 +61,46 @@ static int capped_attention_with_dropout(struct setup *s)
     return attention_of(s, 0.2f, 1.5f, slope);
 }
 
-/* Over keys of two calls. */
+/* Over keys of two calls: a whole tile, and as many as there are queries. */
+static int call_by_call(struct setup *s, struct zinf_attention a,
+                        struct zinf_attention_running running, bool backward)
+{
+    int code = 0;
+    a.running = &running;
+    for (int last = 0; !code && last < 2; last++) {
+        running.first = !last;
+        running.last = last;
+        a.kv = s->in[1 + last];
+        a.first_key = last ? ZINF_ATTENTION_TILE : 0;
+        a.key_seq = last ? a.seq : ZINF_ATTENTION_TILE;
+        code = (backward ? s->ops->attention_backward : s->ops->attention_forward)(s->q, &a);
+    }
+    return code;
+}
+
 static int attention_by_calls(struct setup *s)
 {
-    enum { SEQ = 20, SIZE = 64, HEADS = 2, KEYS = 64 };
-    struct zinf_attention_running running = {.first = true};
+    enum { SEQ = 20, SIZE = 64, HEADS = 2 };
+    struct zinf_attention_running running = {0}, backward = {0};
     struct zinf_attention a = {.dtype = s->dtype,
                                .batch = 1,
                                .seq = SEQ,
                                .n_heads = HEADS,
                                .n_kv_heads = 1,
                                .head_dim = SIZE,
-                               .key_seq = KEYS,
-                               .first_query = KEYS,
+                               .first_query = ZINF_ATTENTION_TILE,
                                .causal = true,
-                               .scale = 0.125f,
-                               .running = &running};
+                               .scale = 0.125f};
     running.sums = take(s, SEQ * HEADS * SIZE, ZINF_DTYPE_F32);
     running.numbers = take(s, SEQ * HEADS * ZINF_ATTENTION_NUMBERS, ZINF_DTYPE_F32);
-    a.qkv = s->in[0], a.kv = s->in[1];
+    a.qkv = s->in[0], a.d_out = s->in[3];
     a.out = take(s, SEQ * HEADS * SIZE, s->dtype);
     a.lse = take(s, SEQ * HEADS, ZINF_DTYPE_F32);
-    int code = s->ops->attention_forward(s->q, &a);
-    running.first = false;
-    running.last = true;
-    a.kv = s->in[2];
-    a.first_key = KEYS;
-    a.key_seq = SEQ;
-    return code ? code : s->ops->attention_forward(s->q, &a);
+    backward.sums = take(s, SEQ * HEADS * SIZE, ZINF_DTYPE_F32);
+    a.d_qkv = take(s, SEQ * HEADS * SIZE, s->dtype);
+    a.d_kv_sums = take(s, ZINF_ATTENTION_TILE * 2 * SIZE, ZINF_DTYPE_F32);
+    const int code = call_by_call(s, a, running, false);
+    return code ? code : call_by_call(s, a, backward, true);
 }
 
 /* Five rows of one sequence, or that read one source, over a cache of numbers. */

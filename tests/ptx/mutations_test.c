@@ -143,6 +143,8 @@ static void test_mutants(void)
         {"distance_add", crossing_documents, ZINF_DTYPE_F16, false},
         {"attention_mma_forward", attention_by_calls, ZINF_DTYPE_BF16, false},
         {"attention_plain_forward", attention_by_calls, ZINF_DTYPE_F32, false},
+        {"attention_mma_dq", attention_by_calls, ZINF_DTYPE_F16, false},
+        {"attention_plain_dq", attention_by_calls, ZINF_DTYPE_F32, false},
         {"attention_plain_forward", crossing_attention, ZINF_DTYPE_BF16, false},
         {"attention_plain_dkv", crossing_attention, ZINF_DTYPE_F16, false},
         {"attention_plain_dq", crossing_attention, ZINF_DTYPE_F32, false},

@@ -112,7 +112,7 @@ static struct attention_pairs open_pairs(struct twin *t, enum zinf_dtype dtype,
     };
 }
 
-/* The keys of the first tile, or those behind it. */
+/* The keys of the first tile, or those behind it; backward by a running without numbers. */
 static int attend_call(const struct zinf_device_ops *ops, struct zinf_queue *q,
                        struct zinf_attention a, struct zinf_attention_running running)
 {
@@ -121,11 +121,29 @@ static int attend_call(const struct zinf_device_ops *ops, struct zinf_queue *q,
     a.running = &running;
     if (running.last) {
         a.kv = (const char *)a.kv + bytes;
+        a.d_kv_sums += a.d_kv_sums ? tile * row : 0;
         a.key_segments += a.key_segments ? tile : 0;
         a.first_key += tile;
     }
     a.key_seq = running.last ? a.key_seq - tile : tile;
-    return ops->attention_forward(q, &a);
+    return running.numbers ? ops->attention_forward(q, &a) : ops->attention_backward(q, &a);
+}
+
+/* Gradients of queries in two calls, of one sample: the bits that one gives, on either side. */
+static void check_calls_backward(struct twin *t, struct zinf_attention *a,
+                                 struct attention_pairs *p)
+{
+    struct pair sums = pair_new(t, ZINF_DTYPE_F32, p->out.host.n, 0);
+    struct pair d_queries = pair_new(t, a->dtype, p->d_qkv.host.n, 0);
+    struct tensor then = pair_download(t, &p->d_qkv);
+    for (int last = 0; last < 2; last++)
+        ON_BOTH(t, (attention_side(a, p, side), a->d_qkv = at(&d_queries, side),
+                    attend_call(ops, q, *a,
+                                (struct zinf_attention_running){
+                                    .first = !last, .last = last, .sums = at(&sums, side)})));
+    struct tensor now = pair_download(t, &d_queries);
+    TWIN_CHECK(t, tensor_same_bits(&d_queries.host, &p->d_qkv.host));
+    TWIN_CHECK(t, tensor_same_bits(&then, &now));
 }
 
 /* Of one sample, in two calls: the bits that one gives, on either side. */
@@ -207,6 +225,8 @@ void case_attention(struct twin *t, enum zinf_dtype dtype, const struct attentio
         PAIR_CHECK(t, &p.d_kv, absolute, relative);
     if (p.biased)
         PAIR_CHECK(t, &p.d_bias, 1e-4 + 8.0 * b.epsilon, relative);
+    if (p.summed && a.batch == 1)
+        check_calls_backward(t, &a, &p);
     check_repeats(t, &a, &p);
 }
 

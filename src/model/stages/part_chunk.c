@@ -263,45 +263,32 @@ static int take_own(struct zinf_frame *f, const struct attention_spec *s, void *
     return code;
 }
 
-/* Gradients of queries are added up in fp32. */
-static int add_queries(struct zinf_frame *f, float *sum, float *part, const void *d_queries,
-                       int64_t n, bool first)
-{
-    const struct zinf_residual add = {
-        .dtype = ZINF_DTYPE_F32, .n = n, .x = sum, .r = part, .y = sum};
-    int code = frame_convert(f, first ? sum : part, ZINF_DTYPE_F32, d_queries, f->compute->dtype,
-                             (uint64_t)n);
-    return code || first ? code : frame_residual(f, &add);
-}
-
 static int attend_backward(struct zinf_frame *f, const struct attention_spec *s,
                            const struct zinf_attention *whole)
 {
-    const int64_t n = frame_rows(f) * query_cols(s);
+    const uint64_t n = (uint64_t)(frame_rows(f) * query_cols(s));
+    struct zinf_attention_running running = {.sums = frame_scratch(f, n * sizeof(float))};
     struct zinf_attention args = *whole;
-    float *sum = frame_scratch(f, (uint64_t)n * sizeof *sum);
-    float *part = frame_scratch(f, (uint64_t)n * sizeof *part);
-    void *d_queries = args.d_qkv = frame_scratch(f, (uint64_t)n * frame_width(f));
+    void *d_queries = args.d_qkv = frame_scratch(f, n * frame_width(f));
     struct distance_chunks distances = {0};
     int code = take_queries(f, s, &args);
     if (!code)
         code = distance_chunks_make(f, s, true, &distances);
+    args.running = &running;
     struct keys keys = keys_at_hand(f, s);
     for (; !code && keys.row < keys.end; keys.row += keys.step) {
         set_keys(f, s, &args, &keys);
+        running.first = keys.row == keys.first;
+        running.last = f->compute->chunk.ends && is_last(&keys);
         code = distance_chunks_take(f, s, &distances, &args);
         if (!code)
             code = frame_attention_backward(f, &args);
         if (!code)
             code = distance_chunks_add(f, s, &distances, &args);
-        if (!code)
-            code = add_queries(f, sum, part, d_queries, n, keys.row == keys.first);
     }
     if (!code)
         code = distance_chunks_end(f, s, &distances);
     const struct zinf_heads back = columns_back(f, s, whole->d_qkv, 0, query_cols(s), d_queries);
-    if (!code && f->compute->chunk.ends)
-        code = frame_convert(f, d_queries, f->compute->dtype, sum, ZINF_DTYPE_F32, (uint64_t)n);
     return code || !f->compute->chunk.ends ? code : frame_heads(f, &back);
 }
 
