@@ -93,6 +93,14 @@ for loss in dpo ipo orpo simpo kto lora; do
     check "has the bits of one" same $loss.c1 $loss.pd 9
 done
 
+# ---- a checkpoint of one rank ----
+
+check "two steps by one" run 0 train again halting.json --preference kto --data singles.jsonl --steps 2 \
+    --save-every 2
+check "a third by two pipelines" run 0 train again halting.json --preference kto --data singles.jsonl \
+    --seats 4 --pipeline-parallel 2 --resume
+check "has the weights of one" cmp kto.c1/model/model.safetensors again/model/model.safetensors
+
 # ---- evaluations ----
 
 eval_pairs() { # configuration, options...
