@@ -32,6 +32,7 @@ config parts.json ', "context_parts": 4'
 config chunks.json ', "sequence_chunk": 20'
 config noisy.json ', "context_parts": 4, "dropout": 0.1, "activation_device": "cpu"'
 config halting.json ', "sequence_chunk": 20, "dropout": 0.1'
+config ranges.json ', "sequence_chunk": 20, "dropout": 0.1, "pipeline_ranges": 2, "pipeline_overlap": true'
 home='{"device": "nvme", "nvme_path": "'$work/drive'"}'
 zero=', "offload_param": '$home', "offload_optimizer": '$home
 config driven.json ', "sequence_chunk": 20, "dropout": 0.1, "activation_device": "nvme", "placement": "exact", "direct": false'
@@ -89,6 +90,9 @@ for loss in dpo ipo orpo simpo kto lora; do
     check "in chunks, with dropout" run 0 train $loss.c1 halting.json "$@"
     check "by a pipeline of two" run 0 train $loss.p halting.json "$@" --seats 2 --pipeline-parallel 2
     check "has the bits of one" same $loss.c1 $loss.p 9
+    check "by one with two ranges each" run 0 train $loss.r ranges.json "$@" --seats 2 \
+        --pipeline-parallel 2
+    check "has the bits of one" same $loss.c1 $loss.r 9
     check "by two pipelines, from a drive" run 0 train $loss.pd driven.json "$@" --seats 4 \
         --pipeline-parallel 2
     check "has the bits of one" same $loss.c1 $loss.pd 9
