@@ -155,6 +155,36 @@ check "two with too little" in_ram 1 200MiB
 check "are told what lacks" complains "no cut of 10 layers into 2 ranges seems to fit" \
     "of RAM (zinf.host_memory)" "use more ranks"
 
+# Steps of a pipeline outlive the process if those of all its ranks do. One that has room for state in
+# RAM gives that up by itself, and so do the others then: with every amount of RAM the drives of all
+# ranks have what they have without durability, or what they have with it.
+"$zinf" init --arch llama --size 7b --layers 6 --hidden 64 --heads 4 --tokenizer bytes --vocab 4000 \
+    --context 64 --config-only --output pair >/dev/null || exit 99
+drives_of() { # durability, MiB: what each of two ranks has on its drive
+    cat >pair.json <<END
+{"bf16": {"enabled": true}, "zero_optimization": {"stage": 3,
+  "offload_param": {"device": "nvme", "nvme_path": "$work"},
+  "offload_optimizer": {"device": "nvme", "nvme_path": "$work"}},
+ "zinf": {"pipeline_parts": [4, 4], "pack": "off", "durability": "$1"}}
+END
+    run 0 "$zinf" estimate --model pair/config.json --config pair.json --seq-len 32 --micro-batch 1 \
+        --machine cpu,threads=2,ram=64G --device-memory 8MiB --host-memory "$2MiB" --ranks 2 \
+        --pipeline-parallel 2 --json || return
+    sed -n '/"pipeline":/,$s/.*"drive":[[:space:]]*\([0-9]*\)$/\1/p' said.out | tr '\n' ' '
+}
+agree_on_durability() {
+    none=0 steps=0
+    for ram in 10 11 12 13 14 15 16 18 20; do
+        auto=$(drives_of auto $ram) without=$(drives_of none $ram) with=$(drives_of step $ram)
+        echo "# $ram MiB: $auto; without $without; with $with"
+        [ -n "$auto" ] || return 1
+        if [ "$auto" = "$without" ]; then none=$((none + 1)); elif [ "$auto" = "$with" ]; then
+            steps=$((steps + 1)); else return 1; fi
+    done
+    [ $none -gt 0 ] && [ $steps -gt 0 ]
+}
+check "two ranks agree on whether steps outlive the process" agree_on_durability
+
 # ---- ranks that compute with the CPU of this machine ----
 
 # Each has its part of the threads that the bench had, and of the memory's bandwidth: with as many
