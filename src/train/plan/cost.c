@@ -210,10 +210,16 @@ static double mixed_of(const struct zinf_speeds *s)
     return BESIDE * (s->drive_read_bytes + s->drive_write_bytes);
 }
 
-/* Ranks on this one's host, itself included: they share its memory, CPUs and drives. */
+/* Ranks on this one's host, itself included: they share its memory, CPUs and drives. Those of a
+ * training must all count alike, or they would order operations otherwise: only where one host has
+ * all of them is that known to each. */
 static double sharers_of(const struct plan *p)
 {
-    return p->setup->mesh.all ? setup_local_ranks(p->setup) : 1;
+    const struct zinf_net *all = p->setup->mesh.all;
+    if (!all)
+        return 1;
+    const struct zinf_net_place at = zinf_net_place(all);
+    return zinf_net_is_described(all) || at.local_world == at.world ? at.local_world : 1;
 }
 
 /* The part of what all threads that were measured compute which this rank's threads do: those of
@@ -293,11 +299,13 @@ static double crossing_of(const struct plan *p, const struct zinf_speeds *used)
     return at.local_world == at.world ? 1 / NET_BYTES : beside / used->net_bytes;
 }
 
-void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zinf_speeds *used)
+/* Of a rank that is alone on its host, but has threads_part of the CPUs. */
+static void complete(const struct plan *p, const struct zinf_speeds *s, double cpu,
+                     struct zinf_speeds *used)
 {
     const bool host_device = p->setup->device->host_addressable;
     const double flops = host_device ? HOST_FLOPS_A_THREAD * threads_of(p) : CUDA_FLOPS;
-    const double cpu = threads_part(p), device = host_device ? cpu : 1;
+    const double device = host_device ? cpu : 1;
     *used = (struct zinf_speeds){
         .device_flops = known_or(device * s->device_flops, flops),
         .device_bytes = known_or(s->device_bytes, host_device ? MEMORY_BYTES : CUDA_BYTES),
@@ -320,15 +328,27 @@ void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zi
         known_or(device * s->attention_backward_flops,
                  used->device_flops * (host_device ? CPU_ATTENTION_BACKWARD : ATTENTION_BACKWARD));
     used->drive_mixed_bytes = known_or(s->drive_mixed_bytes, mixed_of(used));
+}
+
+void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zinf_speeds *used)
+{
+    complete(p, s, threads_part(p), used);
     share(p, used);
+}
+
+/* The machine's own, whoever shares it: what only their ratio counts of is the same on all ranks.
+ */
+static void speeds_alone(const struct setup *s, struct zinf_speeds *used)
+{
+    static const struct zinf_speeds unknown;
+    const struct plan p = {.setup = s};
+    complete(&p, s->options.speeds ? s->options.speeds : &unknown, 1, used);
 }
 
 struct zinf_pace setup_pace(const struct setup *s)
 {
-    static const struct zinf_speeds unknown;
-    const struct plan p = {.setup = s};
     struct zinf_speeds used;
-    plan_speeds_of(&p, s->options.speeds ? s->options.speeds : &unknown, &used);
+    speeds_alone(s, &used);
     double flops = used.device_flops;
     struct zinf_pace pace = {.flops_a_byte = flops / used.device_bytes,
                              .attention = flops / used.attention_flops,
@@ -344,19 +364,15 @@ struct zinf_pace setup_pace(const struct setup *s)
 
 double setup_bytes_a_flop(const struct setup *s)
 {
-    static const struct zinf_speeds unknown;
-    const struct plan p = {.setup = s};
     struct zinf_speeds used;
-    plan_speeds_of(&p, s->options.speeds ? s->options.speeds : &unknown, &used);
+    speeds_alone(s, &used);
     return used.optimizer_bytes / used.host_flops;
 }
 
 double setup_pack_work(const struct setup *s)
 {
-    static const struct zinf_speeds unknown;
-    const struct plan p = {.setup = s};
     struct zinf_speeds used;
-    plan_speeds_of(&p, s->options.speeds ? s->options.speeds : &unknown, &used);
+    speeds_alone(s, &used);
     return used.optimizer_bytes / used.pack_bytes;
 }
 

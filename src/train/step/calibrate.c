@@ -85,12 +85,17 @@ static void find_cpu(struct zinf_trainer *t)
 static void take_known_drive(struct zinf_trainer *t)
 {
     const struct zinf_speeds *s = t->setup.options.speeds;
+    const struct zinf_net *all = t->setup.mesh.all;
+    const struct zinf_net_place at =
+        all ? zinf_net_place(all) : (struct zinf_net_place){.world = 1, .local_world = 1};
+    /* on one host rates are those of a rank among all; else it shares its own host's drives */
+    const double sharers = at.local_world == at.world ? 1 : at.local_world;
     struct zinf_rates *r = &t->plan.rates, known;
     if (!s || !(s->drive_read_bytes > 0) || !(s->drive_write_bytes > 0))
         return;
     plan_rates_of(&t->plan, s, &known);
     for (int kind = OP_READ; kind <= OP_WRITE; kind++)
-        r->seconds[kind] = fmin(r->seconds[kind], known.seconds[kind]);
+        r->seconds[kind] = fmin(r->seconds[kind], sharers * known.seconds[kind]);
     if (s->drive_mixed_bytes > 0) {
         r->read_beside_write = known.read_beside_write;
         r->write_beside_read = known.write_beside_read;
