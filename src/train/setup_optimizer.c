@@ -300,7 +300,8 @@ static void add_work(struct rule_work *sum, const struct rule_work *part, double
     sum->loops += share * part->loops;
 }
 
-/* Adds the work of each matrix to that of the rank along DATA that has it. */
+/* Adds the work of each matrix to that of the rank along DATA in whose slice it is. Only this
+ * rank's own layers of a pipeline are laid out yet. */
 static void add_to_owners(const struct setup *s, double *work)
 {
     for (uint32_t u = 0; u < s->n_units; u++) {
@@ -311,8 +312,11 @@ static void add_to_owners(const struct setup *s, double *work)
                 const struct matrix_shape shape =
                     rule_matrix_shape(&unit->tensors[i], &unit->tensors[i].pieces[k]);
                 const struct rule_work one = of->rule->matrix_work(of, &shape);
+                const uint64_t at =
+                    unit->tensors[i].offset +
+                    unit->tensors[i].pieces[k].rows.flat_first * unit->tensors[i].cols;
                 if (rule_leads(unit, i, k))
-                    work[setup_matrix_owner(s, u, i, k)] += one.flops + one.loops;
+                    work[at / s->layout.units[u].slice_elems] += one.flops + one.loops;
             }
         }
     }

@@ -133,7 +133,7 @@ static void test_drive_changes_a_run(void)
     const char *path = in_scratch("changed.safetensors");
     char *data = random_bytes((size_t)4 * MIXED_ELEMS + MIXED_TENSORS);
     struct zinf_tensors_writer *writer = write_mixed(path, data);
-    char pattern[4500], was;
+    char pattern[4500], was = 0;
     glob_t found;
     snprintf(pattern, sizeof pattern, "%s/*changed*", scratch);
     CHECK(!glob(pattern, GLOB_PERIOD, NULL, &found) && found.gl_pathc == 1);
