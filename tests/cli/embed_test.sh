@@ -59,6 +59,9 @@ embed 0 --model said --data lines.txt --output a.npy && complains "more than 6 t
     embed 0 --model bert --data lines.txt --pooling cls --normalize --seq-len 6 --output b.npy &&
     cmp a.npy b.npy
 verdict $? "a folder says how"
+embed 0 --model said --data lines.txt --no-normalize --output a.npy &&
+    embed 0 --model bert --data lines.txt --pooling cls --seq-len 6 --output b.npy && cmp a.npy b.npy
+verdict $? "--no-normalize has the last word"
 embed 0 --model said --data lines.txt --prompt-name query --output a.npy &&
     embed 0 --model said --data lines.txt --prefix "Anna: " --output b.npy && cmp a.npy b.npy
 verdict $? "and what is put before texts"
