@@ -296,8 +296,8 @@ int rope_read(struct zinf_graph *graph, const struct zinf_model_source *source,
         .factor = kind == KIND_DYNAMIC ? s.factor : 0,
         .positions = kind == KIND_LONG ? s.original : of->positions,
     };
-    /* Other folders may have the unscaled length in max_position_embeddings; where frequencies are
-     * scaled by bands, as in Llama 3.2, it is the model's, and less than the factor says. */
+    /* Folders may have the unscaled length in max_position_embeddings; where frequencies are scaled
+     * by bands it is the model's, which may be less than the factor says. */
     const bool grows = kind == KIND_LINEAR || kind == KIND_DYNAMIC || kind == KIND_YARN;
     double longest = (double)s.original * s.factor;
     *context = of->positions;
