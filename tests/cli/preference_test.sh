@@ -242,7 +242,7 @@ done
 # ---- refusals ----
 
 run 1 "$zinf" eval --task preference --model model --data pairs.jsonl
-complains "--lora-rank" "simpo"
+complains "--adapter" "simpo"
 verdict $? "a model that is measured without adapters has no reference"
 check "a micro-batch that nobody gives" run 0 "$zinf" train --model model --task preference \
     --seq-len 24 --lora-rank 4 --steps 1 --threads 1 --progress none --no-final-checkpoint \
