@@ -356,6 +356,30 @@ DEVICE void move_queries(const running_rows &calls, const struct zinf_attention 
     }
 }
 
+struct queries_place {
+    int64_t b, head, i;
+};
+
+/* Stores a block's gradients by way of the tile `query`, or leaves a warp's sums, from row `mine`
+ * of the block and from column on, to the call over the keys that follow. */
+template <class T, int D, int ROWS_, int H, int N, class ARGS>
+DEVICE void finish_queries(const ARGS &a, T *query, float (&d_query)[H][N][4],
+                           const queries_place &block, int mine, int column)
+{
+    const struct zinf_attention &z = a.z;
+    const int pitch = tile_of<T, D>::pitch;
+    if (running_of(a).leaves) {
+        const int64_t row = block.i + mine + lane_id() / 4;
+        move_queries(running_of(a), z, d_query, block.b, block.head, row, column, false);
+        return;
+    }
+    sync_block();
+    put_scaled(query + mine * pitch + column, pitch, d_query, z.scale);
+    sync_block();
+    store_head<T, D, ROWS_, DQ_THREADS>(z, query, query_rows<T>(a, z.d_qkv, block.b, block.head),
+                                        block.i);
+}
+
 template <class T, int D, bool DROPS, class ARGS>
 KERNEL_BESIDE(DQ_THREADS, (dq_tile<D, ARGS>::blocks))
 attention_mma_dq_kernel(ARGS a)
@@ -377,7 +401,6 @@ attention_mma_dq_kernel(ARGS a)
     const auto from = key_tiles_of<T, D, KEYS, DQ_THREADS>(a, b, kv);
     const int warp = threadIdx.x / 32, column = warp / tile::row_warps * (D / tile::split);
     const int mine = warp % tile::row_warps * 16 * H;
-    const int64_t row = i + mine + lane_id() / 4;
     float d_query[H][D / tile::split / 8][4] = {};
     left_rows<D, tile::held> queries[H], d_outs[H];
     row_stats stats[H];
@@ -396,7 +419,7 @@ attention_mma_dq_kernel(ARGS a)
     hold(d_outs, d_out + mine * pitch, pitch);
     load_stats(a, b, head, i + mine, stats);
     if (running_of(a).resumes)
-        move_queries(running_of(a), z, d_query, b, head, row, column, true);
+        move_queries(running_of(a), z, d_query, b, head, i + mine + lane_id() / 4, column, true);
     sync_where(tile::held); /* by every warp: their tiles are the keys' */
     begin_loop<PLACES>(all.begin, all.end, fetch);
     for (int n = all.begin; n < all.end; n++) {
@@ -415,14 +438,7 @@ attention_mma_dq_kernel(ARGS a)
         warp_gradients<DROPS, ROWS_>(a, stats, mask, mine, beside[n % 2], unseen, s, dp);
         multiply_results<T>(d_query, dp, step.by_row + place, pitch);
     }
-    if (running_of(a).leaves) {
-        move_queries(running_of(a), z, d_query, b, head, row, column, false);
-        return;
-    }
-    sync_block();
-    put_scaled(query + mine * pitch + column, pitch, d_query, z.scale);
-    sync_block();
-    store_head<T, D, ROWS_, DQ_THREADS>(z, query, query_rows<T>(a, z.d_qkv, b, head), i);
+    finish_queries<T, D, ROWS_>(a, query, d_query, {b, head, i}, mine, column);
 }
 
 /* ---- launches ---- */
