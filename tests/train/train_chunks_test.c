@@ -24,7 +24,8 @@ static bool is_expected(const char *refusal)
  * chunk; otherwise of those whose gradients only equal bits keep within the bound. */
 static bool keeps_bits(const char *name)
 {
-    static const char *const balanced[] = {"mixtral_c", "qwen3_moe_c", "olmoe_b"};
+    static const char *const balanced[] = {"gpt_oss_b",   "mixtral_c",   "olmoe_b",
+                                           "qwen2_moe_b", "qwen3_moe_c", "qwen3_next_b"};
     for (size_t i = 0; i < sizeof balanced / sizeof *balanced; i++)
         if (!strcmp(name, balanced[i]))
             return false;
