@@ -47,7 +47,7 @@ END
 table() {
     mkdir -p "$work/kernels/cuda"
     { report sum 80 0 40 0; report sum 120 8 64 0; report sum 80 0 48 0; report norm 80 0 32 0
-        report norm 120 0 33 0; } >"$work/kernels/cuda/a.lo.log"
+        report norm 120 0 33 0; } >"$work/kernels/cuda/norm.lo.log"
     run 0 "$SRCDIR/scripts/registers.sh" "$work" &&
         says "| kernel | instances | sm_80 | sm_120 |" "| norm | 1 | 32 | 33 |" \
             "| sum | 2 | 48 | 64+16 |"
