@@ -59,6 +59,9 @@ static struct setting setting_of(const struct kind *kind, uint32_t world)
                             .precision = kind->precision,
                             .clip = 0.7,
                             .order = "layer-major",
+                            /* ranks of an MPI choose by rates that they measure, and updates that
+                             * they defer are sent in another step than is counted */
+                            .schedule = kind->linked ? NULL : "prefetch",
                             .look_ahead = "1",
                             .extra = kind->parts    ? world > 1 ? by_all : by_links
                                      : kind->linked ? by_link

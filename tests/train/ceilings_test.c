@@ -173,9 +173,11 @@ static void check_case(uint64_t number)
            (unsigned long long)number, e.step_seconds, products);
     CHECKF(code || e.step_seconds >= 0.999 * update, "case %llu: %g s, updates alone take %g",
            (unsigned long long)number, e.step_seconds, update);
-    CHECKF(code || fabs(e.update_flops / matrices - 1) < 1e-9 || (!s.muon && !e.update_flops),
-           "case %llu: %g operations of updates, not %g", (unsigned long long)number,
-           e.update_flops, matrices);
+    /* Of seats, the one that has most counts. */
+    const double all = s.seats * matrices, slack = 1e-9 * matrices;
+    CHECKF(code || (e.update_flops >= matrices - slack && e.update_flops <= all + slack),
+           "case %llu: %g operations of updates, not %g to %g", (unsigned long long)number,
+           e.update_flops, matrices, all);
     CHECKF(code || e.step_seconds >= 0.999 * matrices / e.speeds.host_flops,
            "case %llu: %g s, updates' products alone take %g", (unsigned long long)number,
            e.step_seconds, matrices / e.speeds.host_flops);
