@@ -41,6 +41,7 @@ struct setting {
     bool no_shuffle, background, accept_changes;
     bool asks_codes; /* matrices go to the device in 8 bits */
     bool eager;      /* every update in its backward: nothing clips */
+    bool waits;      /* none before its step's backward is done */
 };
 struct outcome {
     double loss[STEPS + 1], norm[STEPS + 1]; /* [step] */
@@ -86,7 +87,10 @@ static inline struct zinf_config *configure(const struct setting *s)
              "\"schedule\": \"%s\"%s}}",
              s->precision, s->optimizer ? s->optimizer : "AdamW", s->params ? s->params : "",
              s->output, s->place->param, drive, s->place->optimizer, drive, !s->eager,
-             s->background ? "true" : "false", s->eager ? "update-in-backward" : "auto",
+             s->background ? "true" : "false",
+             s->eager   ? "update-in-backward"
+             : s->waits ? "prefetch"
+                        : "auto",
              s->extra ? s->extra : "");
     CHECKF(!zinf_config_parse(&config, json, strlen(json), "test", &context), "%s", zinf_error());
     return config;

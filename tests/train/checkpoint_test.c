@@ -119,8 +119,9 @@ static void check_codes(const struct place *place, const char *extra)
 {
     char a[600], b[600], end_a[700], end_b[700], from[700];
     struct outcome whole, rest, plain;
-    struct setting s = {&places[0],     precisions[1],     in_work(a, "a"),
-                        .steps = STEPS, .save_every = CUT, .extra = extra};
+    struct setting s = {&places[0],        precisions[1],  in_work(a, "a"), .steps = STEPS,
+                        .save_every = CUT, .extra = extra, .waits = true}; /* the last step fetches
+                                                                              all that it needs */
     for (int coded = 0; coded < 2; coded++) { /* before the checkpoint */
         output_remove(a);
         s.place = coded ? place : &places[0];
