@@ -184,16 +184,16 @@ static struct zinf_work work_of(const struct plan *p)
     return work;
 }
 
-static double drive_seconds(const struct plan *p)
+static double drive_seconds(const struct zinf_work *work)
 {
-    const struct zinf_work work = work_of(p);
-    return fmax(work.lane_seconds[ZINF_LANE_READ], work.lane_seconds[ZINF_LANE_WRITE]);
+    return fmax(work->lane_seconds[ZINF_LANE_READ], work->lane_seconds[ZINF_LANE_WRITE]);
 }
 
 /* Whether the drive has more to do in a step than that lane. */
 static bool drive_exceeds(const struct plan *p, enum zinf_lane lane)
 {
-    return drive_seconds(p) > work_of(p).lane_seconds[lane];
+    const struct zinf_work work = work_of(p);
+    return drive_seconds(&work) > work.lane_seconds[lane];
 }
 
 /* What takes from RAM asks more of the drive. */
@@ -452,11 +452,14 @@ static bool packing_may_pay(struct search *s)
                      speeds->device_flops > 0 && speeds->optimizer_bytes > 0))
         return false;
     const struct plan *plan = best_plan(s);
-    return !plan || drive_seconds(plan) > DRIVE_SHARE * s->least;
+    if (!plan)
+        return true;
+    const struct zinf_work work = work_of(plan);
+    return drive_seconds(&work) > DRIVE_SHARE * s->least;
 }
 
-/* Fewer bytes for more work of the CPU and some memory. What is in RAM beside it hangs on what is
- * packed, so each amount has its own search, and the shortest step of each is compared. */
+/* Fewer bytes for more work of the CPU and some memory. What is in RAM beside it depends on what
+ * is packed, so each amount has its own search, and the shortest step of each is compared. */
 static void try_fewer_bytes(struct search *s)
 {
     const struct variant unpacked = s->best;
