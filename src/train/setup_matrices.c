@@ -384,6 +384,6 @@ int setup_place_matrices(struct setup *s)
 uint32_t setup_matrix_owner(const struct setup *s, uint32_t unit, uint32_t tensor, uint32_t piece)
 {
     const struct zinf_tensor *t = &s->stages->units[unit].tensors[tensor];
-    const uint64_t at = t->offset + t->pieces[piece].rows.flat_first * t->cols;
+    const uint64_t at = rule_piece_at(t, piece);
     return (uint32_t)(at / all_units(s)->units[unit].slice_elems);
 }

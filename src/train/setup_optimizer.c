@@ -312,9 +312,7 @@ static void add_to_owners(const struct setup *s, double *work)
                 const struct matrix_shape shape =
                     rule_matrix_shape(&unit->tensors[i], &unit->tensors[i].pieces[k]);
                 const struct rule_work one = of->rule->matrix_work(of, &shape);
-                const uint64_t at =
-                    unit->tensors[i].offset +
-                    unit->tensors[i].pieces[k].rows.flat_first * unit->tensors[i].cols;
+                const uint64_t at = rule_piece_at(&unit->tensors[i], k);
                 if (rule_leads(unit, i, k))
                     work[at / s->layout.units[u].slice_elems] += one.flops + one.loops;
             }

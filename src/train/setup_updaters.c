@@ -67,7 +67,7 @@ static void deal_unit(const struct dealing *d)
     double cost;
     while (next_matrix(d, &tensor, &piece, &cost)) {
         const struct zinf_tensor *t = &d->unit->tensors[tensor];
-        const uint64_t at = t->offset + t->pieces[piece].rows.flat_first * t->cols;
+        const uint64_t at = rule_piece_at(t, piece);
         double *work = d->work + at / d->slice_elems * d->ranks;
         const uint32_t rank = least_busy(d, work);
         work[rank] += cost;

@@ -274,6 +274,11 @@ bool rule_next_part(const struct zinf_unit *unit, uint32_t tensor, uint32_t piec
 /* Whether the piece is the first of its matrix, which stands for all of it: plans count the
  * matrix's work, and its owner keeps what belongs to it, at this piece. */
 bool rule_leads(const struct zinf_unit *unit, uint32_t tensor, uint32_t piece);
+/* The place in its unit of a piece's first element, by which ranks along DATA own matrices. */
+static inline uint64_t rule_piece_at(const struct zinf_tensor *t, uint32_t piece)
+{
+    return t->offset + t->pieces[piece].rows.flat_first * t->cols;
+}
 /* rule_is_shared: whether the unit has only some rows of the piece's matrix, and other ranks along
  * TENSOR the others. rule_find_matrix: sets *tensor and *number to the unit's first piece of the
  * matrix that `piece` is of; false: it has none. */

@@ -56,7 +56,7 @@ static uint64_t pages(uint64_t bytes)
 
 bool rule_has_piece(const struct rule_segment *segment, const struct zinf_tensor *t, uint32_t piece)
 {
-    const uint64_t at = t->offset + t->pieces[piece].rows.flat_first * t->cols;
+    const uint64_t at = rule_piece_at(t, piece);
     const uint64_t first = segment->base + segment->first;
     return at >= first && at < first + segment->n;
 }
