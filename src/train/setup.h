@@ -310,10 +310,15 @@ static inline const struct zinf_axis *context_axis(const struct setup *s)
 {
     return &s->mesh.at[ZINF_CONTEXT];
 }
-/* How many groups of ranks have samples of their own. */
+/* How many groups of ranks have samples of their own; setup_sharer: which of them a rank along DATA
+ * is in. */
 static inline uint32_t setup_sharers(const struct setup *s)
 {
     return data_axis(s)->world / context_axis(s)->world;
+}
+static inline uint32_t setup_sharer(const struct setup *s, uint32_t rank)
+{
+    return rank / context_axis(s)->world;
 }
 /* Whether chunks of a sequence are divided into parts (context parallelism); how many this rank
  * has. */
@@ -391,14 +396,18 @@ static inline bool setup_tells(const struct setup *s)
 {
     return s->n_chunks > 1 && goes_in_turn(s) && data_axis(s)->world > 1;
 }
-/* The number, among those of all ranks, of a rank's micro-batch, or of its sample if sequences are
- * in chunks. Each rank has consecutive ones, unless ranks take them in turn. In both cases the sums
- * are subtrees of one tree. */
+/* The place, among those of all ranks, of the i-th of the n micro-batches of a step that a rank
+ * along DATA has; if sequences are in chunks, of its samples. Each group of ranks has consecutive
+ * ones, unless the groups take them in turn. In both cases the sums are subtrees of one tree. */
+static inline int64_t setup_place(const struct setup *s, uint32_t rank, int64_t n, int64_t i)
+{
+    const int64_t group = setup_sharer(s, rank);
+    return goes_in_turn(s) ? i * setup_sharers(s) + group : group * n + i;
+}
+/* That of this rank's. */
 static inline uint64_t setup_micro(const struct setup *s, int64_t micro)
 {
-    const uint64_t ranks = setup_sharers(s), rank = data_axis(s)->rank / context_axis(s)->world;
-    return goes_in_turn(s) ? (uint64_t)micro * ranks + rank
-                           : (uint64_t)(s->n_micro / s->own_chunks) * rank + (uint64_t)micro;
+    return (uint64_t)setup_place(s, data_axis(s)->rank, s->n_micro / s->own_chunks, micro);
 }
 /* The layout of all units, including those of other pipeline ranks, as ranks along DATA cut them.
  */

@@ -48,8 +48,9 @@ static int take_round(struct zinf_trainer *t, struct zinf_dataset *data, struct 
 {
     const struct zinf_axis *at = data_axis(&t->setup);
     const uint64_t n = zinf_dataset_n_windows(data), batch = (uint64_t)t->setup.batch;
-    const uint64_t sharing = context_axis(&t->setup)->world, sharers = at->world / sharing;
-    const uint64_t own = first + at->rank / sharing * batch, from = own < n ? own : 0;
+    const uint64_t sharing = context_axis(&t->setup)->world, sharers = setup_sharers(&t->setup);
+    const uint64_t own = first + setup_sharer(&t->setup, at->rank) * batch;
+    const uint64_t from = own < n ? own : 0;
     const uint64_t left = own < n ? n - own : 1;
     float *mine = all + at->rank * batch;
     int code = take(t, data, arrays, from, (int64_t)(left < batch ? left : batch), mine);

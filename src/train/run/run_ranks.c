@@ -225,7 +225,7 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
 {
     struct zinf_net *net = data_axis(&t->setup)->net;
     const uint64_t sharing = context_axis(&t->setup)->world, ranks = setup_sharers(&t->setup);
-    const uint64_t rank = data_axis(&t->setup)->rank / sharing;
+    const uint64_t rank = setup_sharer(&t->setup, data_axis(&t->setup)->rank);
     uint64_t batch = (uint64_t)t->setup.windows, windows = zinf_dataset_n_windows(data);
     uint64_t own = *first + rank * batch;
     struct part mine = {.there = own < windows}, *all = calloc(ranks * sharing, sizeof *all);

@@ -121,9 +121,9 @@ static int measure(struct continuing *c, uint64_t first, double *out)
 }
 
 /* The first item of a rank's batch. */
-static uint64_t begins_at(const struct continuing *c, uint64_t first, uint64_t rank)
+static uint64_t begins_at(const struct continuing *c, uint64_t first, uint32_t rank)
 {
-    return first + rank / context_axis(&c->trainer->setup)->world * c->each;
+    return first + setup_sharer(&c->trainer->setup, rank) * c->each;
 }
 
 /* A batch of each rank, or of those that share sequences. */
@@ -134,7 +134,7 @@ static int measure_round(struct continuing *c, uint64_t first, double *out)
     int code = measure(c, begins_at(c, first, ranks->rank), own);
     if (!code && ranks->net)
         code = zinf_net_gather(ranks->net, own, c->all, c->each * sizeof *own);
-    for (uint64_t r = 0; !code && r < ranks->world; r++) {
+    for (uint32_t r = 0; !code && r < ranks->world; r++) {
         const uint64_t begin = begins_at(c, first, r), n = items_from(c, begin);
         for (uint64_t i = 0; i < n; i++)
             out[c->order[begin + i]] = c->all[r * c->each + i];

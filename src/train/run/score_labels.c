@@ -72,12 +72,12 @@ static int take_round(struct labelling *l, struct zinf_dataset *data, uint64_t f
     const struct setup *s = &l->trainer->setup;
     size_t row = (size_t)l->n_classes + 1, batch = l->each * row;
     const struct zinf_axis *data_ranks = data_axis(s);
-    const uint64_t sharing = context_axis(s)->world;
-    int code = classify(l, data, first + data_ranks->rank / sharing * l->each);
+    const uint32_t sharing = context_axis(s)->world;
+    int code = classify(l, data, first + setup_sharer(s, data_ranks->rank) * l->each);
     if (!code && data_ranks->net)
         code = zinf_net_gather(data_ranks->net, l->own, l->all, batch * sizeof *l->own);
-    for (uint64_t r = 0; r < data_ranks->world; r += sharing) {
-        uint64_t begin = first + r / sharing * l->each, n = windows_from(l, begin);
+    for (uint32_t r = 0; r < data_ranks->world; r += sharing) {
+        uint64_t begin = first + setup_sharer(s, r) * l->each, n = windows_from(l, begin);
         for (uint64_t i = 0; !code && i < n; i++)
             code = take(l, begin + i, l->all + r * batch + i * row);
     }

@@ -187,15 +187,7 @@ static void turn(float *pull, const float *unit, double length, int64_t cols)
 /* Whether groups of ranks that share sequences take samples in turn. */
 static bool has_turns(const struct setup *s)
 {
-    return in_parts(s) && setup_sharers(s) > 1;
-}
-
-/* Ranks that share sequences have the same samples, which are dealt to groups of them in turn. */
-static int64_t place_of(const struct zinf_trainer *t, int64_t samples, uint32_t rank, int64_t own)
-{
-    const uint32_t sharing = context_axis(&t->setup)->world;
-    return in_parts(&t->setup) ? own * setup_sharers(&t->setup) + rank / sharing
-                               : rank * samples + own;
+    return goes_in_turn(s) && setup_sharers(s) > 1;
 }
 
 /* What it takes to compare `samples` samples of each rank. */
@@ -242,7 +234,7 @@ static int collect(struct zinf_trainer *t, int64_t samples, const struct likenes
     const int code = zinf_net_gather(data->net, p->own, told, bytes);
     for (uint32_t rank = 0; !code && turns && rank < data->world; rank++)
         for (int64_t i = 0; i < samples; i++)
-            memcpy(p->all + place_of(t, samples, rank, i) * l->cols,
+            memcpy(p->all + setup_place(&t->setup, rank, samples, i) * l->cols,
                    told + (rank * samples + i) * l->cols, (size_t)l->cols * sizeof(float));
     return code;
 }
@@ -307,7 +299,7 @@ static void give_pulls(struct zinf_trainer *t, const struct likeness *l, const s
                                  : input_of(t, ZINF_INPUT_PULLS, i / each) + i % each * l->cols;
         float *loss = t->embedded ? trainer_embedded_loss(t, i)
                                   : input_of(t, ZINF_INPUT_SAMPLE_LOSSES, i / each) + i % each;
-        const int64_t at = place_of(t, samples, rank, i);
+        const int64_t at = setup_place(&t->setup, rank, samples, i);
         pull(l, at, out);
         turn(out, p->own + i * l->cols, p->lengths[i], l->cols);
         *loss = at % l->together ? 0 : (float)l->losses[at / l->together];

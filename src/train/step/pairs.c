@@ -87,15 +87,15 @@ static int64_t n_at_once(const struct zinf_trainer *t)
                               : setup_samples(s);
 }
 
-/* The place among all of sample `own` of a group of ranks. */
-static int64_t place_of(const struct zinf_trainer *t, int64_t own, uint32_t group)
+/* The place, among the samples that are compared, of a rank's sample `own`. */
+static int64_t place_of(const struct zinf_trainer *t, int64_t own, uint32_t rank)
 {
-    return in_turn(t) ? own * setup_sharers(&t->setup) + group : own;
+    return in_turn(t) ? setup_place(&t->setup, rank, t->pairs->samples, own) : own;
 }
 
 static int64_t own_place(const struct zinf_trainer *t, int64_t own)
 {
-    return place_of(t, own, data_axis(&t->setup)->rank / context_axis(&t->setup)->world);
+    return place_of(t, own, data_axis(&t->setup)->rank);
 }
 
 /* ---- memory ---- */
@@ -272,12 +272,10 @@ static void make_some(struct zinf_trainer *t, int64_t first, int64_t n)
 /* Copies what a rank has of its samples to where ranks exchange it, or from there. */
 static void copy_known(const struct zinf_trainer *t, uint32_t rank, struct range some, bool back)
 {
-    const struct setup *s = &t->setup;
     struct chunk_pairs *p = t->pairs;
     struct known *known = p->known + rank * n_at_once(t);
-    const uint32_t sharing = context_axis(s)->world;
     for (int64_t i = 0; i < some.end - some.first; i++) {
-        const int64_t at = place_of(t, some.first + i, rank / sharing);
+        const int64_t at = place_of(t, some.first + i, rank);
         if (back) {
             p->labels[at] = known[i].label;
             p->references[at] = known[i].reference;
@@ -296,7 +294,7 @@ static void copy_parts(const struct zinf_trainer *t, uint32_t rank, struct range
     for (int64_t i = 0; i < (some.end - some.first) * s->own_chunks; i++) {
         const int64_t place = rank % sharing * s->own_chunks + i % s->own_chunks;
         const int64_t chunk = zinf_chunk_at(place, s->n_chunks, s->n_parts);
-        const int64_t sample = place_of(t, some.first + i / s->own_chunks, rank / sharing);
+        const int64_t sample = place_of(t, some.first + i / s->own_chunks, rank);
         struct zinf_preference_sums *part = &p->parts[sample * s->n_chunks + chunk];
         if (back)
             *part = shared[i];
@@ -308,8 +306,8 @@ static void copy_parts(const struct zinf_trainer *t, uint32_t rank, struct range
 /* Whether the rank has chunks of the same sequences, or samples that these are compared with. */
 static bool concerns(const struct zinf_trainer *t, uint32_t rank)
 {
-    const uint32_t sharing = context_axis(&t->setup)->world;
-    return in_turn(t) || rank / sharing == data_axis(&t->setup)->rank / sharing;
+    const struct setup *s = &t->setup;
+    return in_turn(t) || setup_sharer(s, rank) == setup_sharer(s, data_axis(s)->rank);
 }
 
 static int share(struct zinf_trainer *t, struct range some)
