@@ -1,34 +1,7 @@
 /* data: opening what a session trains on or is measured by, whatever form its rows have. */
 #include "api/embedding.h"
 
-#include "formats/formats.h"
-
 #include <stdlib.h>
-
-static int read_source(void *handle, uint64_t first, uint64_t n, int32_t *out)
-{
-    return zinf_token_file_read(handle, first, n, out);
-}
-
-static void close_source(void *handle)
-{
-    zinf_token_file_close(handle);
-}
-
-static int open_token_file(const char *path, struct zinf_token_source *out)
-{
-    struct zinf_token_file *file;
-    int code = zinf_token_file_open(&file, path);
-    if (code)
-        return code;
-    *out = (struct zinf_token_source){
-        .count = zinf_token_file_count(file),
-        .read = read_source,
-        .close = close_source,
-        .handle = file,
-    };
-    return 0;
-}
 
 /* Windows of a step, where their order goes by length; else 0. */
 static uint64_t group_of(const struct zinf_session *s, bool shuffle)
@@ -93,7 +66,7 @@ static int open_stream(struct zinf_session *s, const struct zinf_samples_options
     struct zinf_dataset_options options = job_rows_stream(s, given->tokenizer);
     options.files = given->files;
     options.n_files = given->n_files;
-    options.open_token_file = open_token_file;
+    options.open_token_file = zinf_token_source_open;
     options.cache_folder = given->cache_folder;
     options.shuffle = given->shuffle;
     if (c->pack)

@@ -253,6 +253,11 @@ int zinf_model_write_new(const cJSON *config, enum zinf_dtype dtype, uint64_t se
 /* Writes config.json alone: enough for an estimate, or for a training with fresh weights. */
 int zinf_model_write_config(const cJSON *config, enum zinf_dtype dtype, const char *folder);
 
+/* ---- data of a run ---- */
+
+/* Opens a file of tokens for a data set: what its options take as open_token_file. */
+int zinf_token_source_open(const char *path, struct zinf_token_source *out);
+
 /* ---- a training run ---- */
 
 /* The best evaluation, at the end of a run. */

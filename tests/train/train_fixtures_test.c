@@ -32,26 +32,6 @@ struct fixture {
     int64_t seq, batch;
 };
 
-static int tokens_read(void *handle, uint64_t first, uint64_t n, int32_t *out)
-{
-    return zinf_token_file_read(handle, first, n, out);
-}
-
-static void tokens_close(void *handle)
-{
-    zinf_token_file_close(handle);
-}
-
-static int open_tokens(const char *path, struct zinf_token_source *out)
-{
-    struct zinf_token_file *file;
-    int code = zinf_token_file_open(&file, path);
-    if (!code)
-        *out = (struct zinf_token_source){zinf_token_file_count(file), tokens_read, tokens_close,
-                                          file};
-    return code;
-}
-
 static int open_fixture(struct fixture *f, const char *name, const char *dtype)
 {
     char path[600];
@@ -79,7 +59,7 @@ static int open_fixture(struct fixture *f, const char *name, const char *dtype)
     struct zinf_dataset_options options = {
         .files = &file,
         .n_files = 1,
-        .open_token_file = open_tokens,
+        .open_token_file = zinf_token_source_open,
         .seq_len = (uint32_t)f->seq,
         .vocab = 1 << 20,
     };

@@ -346,31 +346,11 @@ static int verify_file(const struct seeing *s, const cJSON *then)
     return code;
 }
 
-static int read_tokens(void *handle, uint64_t first, uint64_t n, int32_t *out)
-{
-    return zinf_token_file_read(handle, first, n, out);
-}
-
-static void close_tokens(void *handle)
-{
-    zinf_token_file_close(handle);
-}
-
-static int open_tokens(const char *path, struct zinf_token_source *out)
-{
-    struct zinf_token_file *file;
-    int code = zinf_token_file_open(&file, path);
-    if (!code)
-        *out = (struct zinf_token_source){zinf_token_file_count(file), read_tokens, close_tokens,
-                                          file};
-    return code;
-}
-
 static int verify_tokens(const struct seeing *s, const char *path, const char *then)
 {
     const struct zinf_dataset_options options = {.files = &path,
                                                  .n_files = 1,
-                                                 .open_token_file = open_tokens,
+                                                 .open_token_file = zinf_token_source_open,
                                                  .seq_len = 1,
                                                  .vocab = UINT32_MAX};
     struct zinf_dataset *data = NULL;
