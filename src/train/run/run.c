@@ -391,7 +391,7 @@ static int end(struct run *run, int code)
     int closed = run_log_close(run->log);
     run_tell_ranks(run, closed);
     code = code ? code : closed;
-    code = code ? code : run_meet_at_end(run); /* rank 0 may die before the model is there */
+    code = code ? code : run_meet(run); /* rank 0 may die before the model is there */
     run_leave_steps(run, !code && !run->unsaved);
     zinf_trainer_destroy(run->trainer);
     code = code ? code : run_fail_unsaved(run);
@@ -419,7 +419,7 @@ int run_rank(const struct zinf_run_options *options)
     if (!code)
         code = prepare(&run);
     if (!code)
-        code = run_begin_steps(&run);
+        code = run_meet(&run);
     if (!code)
         code = run_look_at_signals(&run);
     bool last = options->steps <= run.from.step || run_best_is_over(&run);

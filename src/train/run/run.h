@@ -76,7 +76,9 @@ int64_t run_ranks(const struct run *run);
  * called once the trainer is made: only then is the order of the data known. */
 int run_compare_ranks(struct run *run);
 int run_compare_data(struct run *run);
-int run_begin_steps(struct run *run);
+/* Waits for all ranks, before the first step and at the end of a run. 0: all have come here without
+ * failing; else the error of a rank that failed. */
+int run_meet(struct run *run);
 /* Call once after each step: the ranks tell each other about signals, which sets stops and saves.
  */
 int run_look_at_signals(struct run *run);
@@ -93,9 +95,6 @@ int run_share_loss(struct zinf_trainer *t, struct zinf_dataset *data, struct run
                    uint64_t *first, struct zinf_evaluation *out);
 /* Sets *flag on all ranks to its value on rank 0. */
 int run_share_flag(const struct run *run, bool *flag);
-/* Call at the end of a run that succeeded on this rank: 0 if it succeeded on all ranks; else the
- * error of a rank that failed. */
-int run_meet_at_end(struct run *run);
 
 /* run_steps_ranks.c: committed steps of which each of several ranks has a part */
 /* Sends the run's name, which rank 0 has read, to all ranks. */

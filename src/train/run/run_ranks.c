@@ -147,9 +147,9 @@ int zinf_run_compare_texts(const struct zinf_trainer_options *options, uint64_t 
                    (struct zinf_net_fact){"prompts (--prompt), or how texts are made", sum});
 }
 
-/* ---- in a step ---- */
+/* ---- in a run ---- */
 
-int run_begin_steps(struct run *run)
+int run_meet(struct run *run)
 {
     return run->net ? zinf_net_barrier(run->net) : 0;
 }
@@ -259,11 +259,6 @@ int run_share_flag(const struct run *run, bool *flag)
     int code = run->net ? zinf_net_max(run->net, &number, 1) : 0;
     *flag = number;
     return code;
-}
-
-int run_meet_at_end(struct run *run)
-{
-    return run->net ? zinf_net_barrier(run->net) : 0;
 }
 
 /* ---- what a step took on each of the process's seats ---- */

@@ -96,6 +96,10 @@ int checkpoint_verify_from(const struct checkpoint *c, const char *folder, uint3
 int collect_files(const struct source *s, struct checkpoint *c);
 /* Reads a file from the drive for its length and XXH3. */
 int checkpoint_sum_file(const char *path, uint64_t *bytes, uint64_t *xxh3);
+/* Adds that checksum to an object of JSON by the name; as zinf_folder_companions calls it. */
+int checkpoint_add_sum(void *object, const char *path, const char *name);
+/* Adds the checksums of a folder's files of weights by their names; all: their sum. */
+int checkpoint_add_weights(cJSON *object, struct zinf_tensors *weights, uint64_t *all);
 bool checkpoint_lists(const struct checkpoint *c, const char *name);
 /* The first part in optimizer/ (as in transfer.h): the master weights, unless the folder's weights
  * are these already; then the first moment. */

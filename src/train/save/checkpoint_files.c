@@ -75,6 +75,32 @@ int checkpoint_sum_file(const char *path, uint64_t *bytes, uint64_t *xxh3)
     return code;
 }
 
+static int add_sum(cJSON *object, const char *name, uint64_t sum)
+{
+    return zinf_json_add_hex(object, name, sum) ? 0 : zinf_fail(-ENOMEM, "no memory for checksums");
+}
+
+int checkpoint_add_sum(void *object, const char *path, const char *name)
+{
+    uint64_t bytes, sum;
+    int code = checkpoint_sum_file(path, &bytes, &sum);
+    return code ? code : add_sum(object, name, sum);
+}
+
+int checkpoint_add_weights(cJSON *object, struct zinf_tensors *weights, uint64_t *all)
+{
+    int code = 0;
+    *all = 0;
+    for (uint32_t i = 0; !code && i < zinf_tensors_file_count(weights); i++) {
+        uint64_t sum;
+        code = zinf_tensors_sum(weights, i, &sum);
+        if (!code)
+            code = add_sum(object, zinf_tensors_file_name(weights, i), sum);
+        *all += code ? 0 : sum;
+    }
+    return code;
+}
+
 /* ---- the list ---- */
 
 bool checkpoint_lists(const struct checkpoint *c, const char *name)

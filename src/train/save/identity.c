@@ -20,13 +20,6 @@ static int fail_memory(void)
     return zinf_fail(-ENOMEM, "no memory to tell what a run stands on");
 }
 
-static int add_file(void *arg, const char *path, const char *name)
-{
-    uint64_t bytes, sum;
-    int code = checkpoint_sum_file(path, &bytes, &sum);
-    return code ? code : zinf_json_add_hex(arg, name, sum) ? 0 : fail_memory();
-}
-
 int identity_of_model(cJSON **out, const struct zinf_model *model, const char *folder)
 {
     cJSON *root = cJSON_CreateObject(), *adapter = NULL;
@@ -35,7 +28,7 @@ int identity_of_model(cJSON **out, const struct zinf_model *model, const char *f
     cJSON *files = good ? cJSON_AddObjectToObject(root, "files") : NULL;
     int code = files ? 0 : fail_memory();
     if (!code && !access(folder, F_OK)) /* a folder of fresh weights may have gone */
-        code = zinf_folder_companions(folder, ZINF_COMPANIONS_TOKENIZER, add_file, files);
+        code = zinf_folder_companions(folder, ZINF_COMPANIONS_TOKENIZER, checkpoint_add_sum, files);
     if (!code && zinf_model_graph(model)->n_adapted)
         code = zinf_model_adapter_config(model, "", &adapter);
     cJSON *choice = adapter ? changes_without_words(adapter) : NULL;
@@ -100,14 +93,8 @@ int identity_add_base(cJSON *identity, struct zinf_tensors *weights)
 {
     cJSON *base = cJSON_AddObjectToObject(identity, "base");
     cJSON *files = cJSON_AddObjectToObject(base, "files");
-    uint64_t all = 0, sum;
-    int code = files ? 0 : fail_memory();
-    for (uint32_t i = 0; !code && i < zinf_tensors_file_count(weights); i++) {
-        code = zinf_tensors_sum(weights, i, &sum);
-        all += sum;
-        if (!code && !zinf_json_add_hex(files, zinf_tensors_file_name(weights, i), sum))
-            code = fail_memory();
-    }
+    uint64_t all;
+    int code = files ? checkpoint_add_weights(files, weights, &all) : fail_memory();
     if (!code && (!zinf_json_add_hex(base, "weights", all) ||
                   !zinf_json_add_hex(base, "layout", zinf_tensors_layout(weights))))
         code = fail_memory();

@@ -41,19 +41,12 @@ static cJSON *add_entry(cJSON *list, const char *option, const char *path)
     return good ? entry : NULL;
 }
 
-static int add_sum(void *arg, const char *path, const char *name)
-{
-    uint64_t bytes, sum;
-    int code = checkpoint_sum_file(path, &bytes, &sum);
-    return code ? code : zinf_json_add_hex(arg, name, sum) ? 0 : fail_memory();
-}
-
 /* What is no JSON, as a configuration in YAML, is summed. */
 static int describe_file(cJSON *entry, const char *path)
 {
     cJSON *json = NULL;
     if (zinf_json_read_file(path, MAX_CONFIG, ZINF_JSON_RELAXED, &json))
-        return add_sum(entry, path, "sum");
+        return checkpoint_add_sum(entry, path, "sum");
     return cJSON_AddItemToObject(entry, "json", json) ? 0 : fail_memory();
 }
 
@@ -78,7 +71,7 @@ static int describe_folder(cJSON *entry, const char *folder)
     if (!code)
         code = describe_config(entry, folder, ZINF_ADAPTER_CONFIG, "adapter");
     if (!code)
-        code = zinf_folder_companions(folder, ZINF_COMPANIONS_TOKENIZER, add_sum, files);
+        code = zinf_folder_companions(folder, ZINF_COMPANIONS_TOKENIZER, checkpoint_add_sum, files);
     return code;
 }
 
@@ -86,13 +79,10 @@ static int describe_weights(cJSON *entry, const char *folder)
 {
     struct zinf_tensors *tensors = NULL;
     cJSON *sums = cJSON_AddObjectToObject(entry, "weights");
-    uint64_t sum;
+    uint64_t all;
     int code = sums ? zinf_tensors_open(&tensors, folder) : fail_memory();
-    for (uint32_t i = 0; !code && i < zinf_tensors_file_count(tensors); i++) {
-        code = zinf_tensors_sum(tensors, i, &sum);
-        if (!code && !zinf_json_add_hex(sums, zinf_tensors_file_name(tensors, i), sum))
-            code = fail_memory();
-    }
+    if (!code)
+        code = checkpoint_add_weights(sums, tensors, &all);
     zinf_tensors_close(tensors);
     return code;
 }
