@@ -405,8 +405,13 @@ static void emit_row_of(struct emitter *e, uint32_t s, uint32_t v, int64_t micro
     emit_compute(e, &c.op, &c.uses);
     uses_read(&out, e->logits);
     e->flags |= flag;
-    emit_copy(e, ZINF_LANE_D2H, c.op.unit, zinf_at(host_at(p, logits_at(p) + v * bytes)),
-              zinf_at(device_at(p, p->at.d_row)), bytes, &out);
+    emit_copy(e,
+              &(struct device_copy){.lane = ZINF_LANE_D2H,
+                                    .unit = c.op.unit,
+                                    .to = zinf_at(host_at(p, logits_at(p) + v * bytes)),
+                                    .from = zinf_at(device_at(p, p->at.d_row)),
+                                    .bytes = bytes},
+              &out);
     e->flags &= (uint16_t)~flag;
 }
 

@@ -209,12 +209,21 @@ struct zinf_operand emit_kept(struct emitter *e, uint32_t stage, int64_t micro, 
 void emit_kept_made(struct emitter *e, uint32_t stage, int64_t micro, struct zinf_operand at);
 struct zinf_operand emit_kept_aside(struct emitter *e, struct uses *uses);
 /* emit_drive appends a transfer between a drive's extent and memory, emit_copy one between host and
- * device. */
-void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t arg,
-                const struct zinf_location *where, struct zinf_operand memory,
-                const struct uses *uses);
-void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf_operand to,
-               struct zinf_operand from, uint64_t bytes, const struct uses *uses);
+ * device. unit -1: the bytes are no unit's. */
+struct drive_transfer {
+    enum zinf_lane lane; /* READ or WRITE */
+    int32_t unit, group;
+    const struct zinf_location *where;
+    struct zinf_operand memory;
+};
+void emit_drive(struct emitter *e, const struct drive_transfer *transfer, const struct uses *uses);
+struct device_copy {
+    enum zinf_lane lane; /* H2D or D2H */
+    int32_t unit;
+    struct zinf_operand to, from;
+    uint64_t bytes;
+};
+void emit_copy(struct emitter *e, const struct device_copy *copy, const struct uses *uses);
 
 /* emit.c: append the forward or backward operations of a stage for a range of micro-batches. */
 void emit_forward(struct emitter *e, uint32_t stage, struct range micros);

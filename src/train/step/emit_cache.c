@@ -8,11 +8,14 @@
 void emit_rows(struct emitter *e)
 {
     struct plan *p = e->p;
+    const struct device_copy copy = {.lane = ZINF_LANE_H2D,
+                                     .unit = -1,
+                                     .to = zinf_at(device_at(p, p->at.d_rows)),
+                                     .from = zinf_at(host_at(p, p->at.h_rows)),
+                                     .bytes = rows_length(&p->setup->decoding) * sizeof(int32_t)};
     struct uses uses = {0};
     uses_write(&uses, e->inputs);
-    emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(device_at(p, p->at.d_rows)),
-              zinf_at(host_at(p, p->at.h_rows)), rows_length(&p->setup->decoding) * sizeof(int32_t),
-              &uses);
+    emit_copy(e, &copy, &uses);
 }
 
 static struct zinf_operand home(const struct emitter *e, uint32_t stage)

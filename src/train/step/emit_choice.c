@@ -67,14 +67,24 @@ void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, struct r
     const struct plan *p = e->p;
     const struct zinf_stage *chooser = &e->walk->graph->stages[stage];
     uint64_t offset = list_offset(p, stage, micro);
-    uint64_t bytes = e->walk->values[chooser->in.at[chooser->choice.of]].bytes;
     struct zinf_operand list = zinf_at(host_at(p, p->at.h_lists + offset));
+    const struct device_copy choice = {
+        .lane = ZINF_LANE_D2H,
+        .unit = -1,
+        .to = zinf_at(host_at(p, p->at.h_choice)),
+        .from = value,
+        .bytes = e->walk->values[chooser->in.at[chooser->choice.of]].bytes};
+    const struct device_copy rows = {.lane = ZINF_LANE_H2D,
+                                     .unit = -1,
+                                     .to = zinf_at(device_at(p, p->at.d_lists + offset)),
+                                     .from = list,
+                                     .bytes = e->walk->stages[stage].list_bytes};
     struct uses out = {0}, in = {0};
     uses_read(&out, e->weighed[number(e, stage, micro)]);
     if (value.tenant)
         uses_read(&out, zinf_operand_buffer(&value));
     uses_write(&out, e->choice);
-    emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_choice)), value, bytes, &out);
+    emit_copy(e, &choice, &out);
     decide(e, stage, micro == micros.first, list);
     const struct zinf_home *swept = &p->homes[chooser->sweep.at[0]];
     if (p->chosen_backward && micro + 1 == micros.end && legs_meet(way_fetch(&p->travel, swept)))
@@ -83,6 +93,5 @@ void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, struct r
         return;
     uses_read(&in, e->decided[e->walk->stages[stage].choice]);
     uses_write(&in, e->listed[number(e, stage, micro)]);
-    emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(device_at(p, p->at.d_lists + offset)), list,
-              e->walk->stages[stage].list_bytes, &in);
+    emit_copy(e, &rows, &in);
 }

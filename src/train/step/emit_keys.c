@@ -117,7 +117,13 @@ static void emit_passage(struct emitter *e, uint32_t s, enum zinf_lane lane, uin
     uses_read(&uses, lane == ZINF_LANE_READ ? resource : buffer);
     uses_write(&uses, lane == ZINF_LANE_READ ? buffer : resource);
     e->flags |= OP_CARRIED;
-    emit_drive(e, lane, -1, 0, &home, zinf_in(buffer, place * chunk_bytes(e, s, gradient)), &uses);
+    emit_drive(
+        e,
+        &(struct drive_transfer){.lane = lane,
+                                 .unit = -1,
+                                 .where = &home,
+                                 .memory = zinf_in(buffer, place * chunk_bytes(e, s, gradient))},
+        &uses);
     e->flags &= (uint16_t)~OP_CARRIED;
 }
 

@@ -89,6 +89,30 @@ static uint16_t grad_flag(const struct emitter *e, const struct group *g, bool k
     return kept && e->p->homes[g->unit].packs_grad ? OP_GRAD : 0;
 }
 
+/* Moves a part between its home and memory that the CPU can read, as the leg says. */
+static void emit_part(struct emitter *e, const struct group *g, const struct leg *leg,
+                      const struct zinf_location *home, struct zinf_operand memory,
+                      const struct uses *uses)
+{
+    const bool from_home = leg->lane == ZINF_LANE_READ || leg->lane == ZINF_LANE_D2H;
+    const struct drive_transfer transfer = {.lane = leg->lane,
+                                            .unit = (int32_t)g->unit,
+                                            .group = (int32_t)g->number,
+                                            .where = home,
+                                            .memory = memory};
+    if (leg->lane == ZINF_LANE_READ || leg->lane == ZINF_LANE_WRITE) {
+        emit_drive(e, &transfer, uses);
+        return;
+    }
+    emit_copy(e,
+              &(struct device_copy){.lane = leg->lane,
+                                    .unit = (int32_t)g->unit,
+                                    .to = from_home ? memory : zinf_of(home),
+                                    .from = from_home ? zinf_of(home) : memory,
+                                    .bytes = home->bytes},
+              uses);
+}
+
 /* Brings a part into the tile from its home. */
 static void emit_in(struct emitter *e, struct group *g, const struct leg *leg)
 {
@@ -107,10 +131,7 @@ static void emit_in(struct emitter *e, struct group *g, const struct leg *leg)
     e->flags |= grad && plan_keeps_chosen(e->p, g->unit) ? OP_KEPT : 0;
     if (leg->lane == ZINF_LANE_READ)
         e->flags |= packed_flag(e, g, state, !state && !grad) | grad_flag(e, g, grad);
-    if (leg->lane == ZINF_LANE_READ)
-        emit_drive(e, leg->lane, (int32_t)g->unit, (int32_t)g->number, where, to, &uses);
-    else
-        emit_copy(e, leg->lane, (int32_t)g->unit, to, zinf_of(where), where->bytes, &uses);
+    emit_part(e, g, leg, where, to, &uses);
     e->flags &= (uint16_t) ~(OP_KEPT | OP_ANY_PACKED);
 }
 
@@ -132,13 +153,10 @@ static void emit_out(struct emitter *e, const struct group *g, const struct leg 
     uses_read(&uses, g->tile);
     uses_read(&uses, e->done[g->unit]);
     uses_read(&uses, e->record);
-    if (leg->lane == ZINF_LANE_WRITE) {
+    if (leg->lane == ZINF_LANE_WRITE)
         e->flags |= packed_flag(e, g, state, !state);
-        emit_drive(e, leg->lane, (int32_t)g->unit, (int32_t)g->number, where, from, &uses);
-        e->flags &= (uint16_t)~OP_ANY_PACKED;
-    } else {
-        emit_copy(e, leg->lane, (int32_t)g->unit, zinf_of(where), from, where->bytes, &uses);
-    }
+    emit_part(e, g, leg, where, from, &uses);
+    e->flags &= (uint16_t)~OP_ANY_PACKED;
 }
 
 /* Whether the update packs parameters that are unpacked in RAM; if they are packed there, that is

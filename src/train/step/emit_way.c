@@ -154,8 +154,13 @@ static void emit_moved(struct emitter *e, const struct trip *t, const struct pac
         uses_write(&uses, p->home->resource);
     }
     e->flags |= p->flag;
-    emit_drive(e, lane, (int32_t)t->unit, (int32_t)p->group, &p->where,
-               zinf_in(p->buffer, p->where.head), &uses);
+    emit_drive(e,
+               &(struct drive_transfer){.lane = lane,
+                                        .unit = (int32_t)t->unit,
+                                        .group = (int32_t)p->group,
+                                        .where = &p->where,
+                                        .memory = zinf_in(p->buffer, p->where.head)},
+               &uses);
     e->flags &= (uint16_t)~p->flag;
 }
 

@@ -302,30 +302,27 @@ zinf_buffer emit_buffer(struct emitter *e, zinf_pool from)
     return buffer;
 }
 
-void emit_drive(struct emitter *e, enum zinf_lane lane, int32_t unit, int32_t arg,
-                const struct zinf_location *where, struct zinf_operand memory,
-                const struct uses *uses)
+void emit_drive(struct emitter *e, const struct drive_transfer *transfer, const struct uses *uses)
 {
-    struct zinf_op op = {.lane = lane,
-                         .kind = lane == ZINF_LANE_READ ? OP_READ : OP_WRITE,
-                         .unit = unit,
-                         .arg = arg,
-                         .at = &memory,
+    struct zinf_op op = {.lane = transfer->lane,
+                         .kind = transfer->lane == ZINF_LANE_READ ? OP_READ : OP_WRITE,
+                         .unit = transfer->unit,
+                         .arg = transfer->group,
+                         .at = &transfer->memory,
                          .n_at = 1,
-                         .where = where,
-                         .bytes = where->bytes};
+                         .where = transfer->where,
+                         .bytes = transfer->where->bytes};
     emit(e, &op, uses);
 }
 
-void emit_copy(struct emitter *e, enum zinf_lane lane, int32_t unit, struct zinf_operand to,
-               struct zinf_operand from, uint64_t bytes, const struct uses *uses)
+void emit_copy(struct emitter *e, const struct device_copy *copy, const struct uses *uses)
 {
-    struct zinf_op op = {.lane = lane,
-                         .kind = lane == ZINF_LANE_H2D ? OP_COPY_IN : OP_COPY_OUT,
-                         .unit = unit,
-                         .at = (struct zinf_operand[]){to, from},
+    struct zinf_op op = {.lane = copy->lane,
+                         .kind = copy->lane == ZINF_LANE_H2D ? OP_COPY_IN : OP_COPY_OUT,
+                         .unit = copy->unit,
+                         .at = (struct zinf_operand[]){copy->to, copy->from},
                          .n_at = 2,
-                         .bytes = bytes};
+                         .bytes = copy->bytes};
     emit(e, &op, uses);
 }
 

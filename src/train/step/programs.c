@@ -10,35 +10,45 @@
 static void emit_inputs(struct emitter *e)
 {
     struct plan *p = e->p;
+    const struct device_copy copy = {.lane = ZINF_LANE_H2D,
+                                     .unit = -1,
+                                     .to = zinf_at(device_at(p, p->at.d_inputs)),
+                                     .from = zinf_at(host_at(p, p->at.h_inputs)),
+                                     .bytes =
+                                         (uint64_t)setup_n_inputs(p->setup) * e->walk->input_bytes};
     struct uses uses = {0};
     uses_write(&uses, e->inputs);
-    if (p->setup->n_chunks > 1) /* each operation brings its own (chunk_rows.c) */
-        return;
-    emit_copy(e, ZINF_LANE_H2D, -1, zinf_at(device_at(p, p->at.d_inputs)),
-              zinf_at(host_at(p, p->at.h_inputs)),
-              (uint64_t)setup_n_inputs(p->setup) * e->walk->input_bytes, &uses);
+    if (p->setup->n_chunks == 1) /* of chunks each operation brings its own (chunk_rows.c) */
+        emit_copy(e, &copy, &uses);
 }
 
 /* Brings the device's mark of damaged packed data to the host. */
 static void emit_marks(struct emitter *e)
 {
     struct plan *p = e->p;
+    const struct device_copy copy = {.lane = ZINF_LANE_D2H,
+                                     .unit = -1,
+                                     .to = zinf_at(host_at(p, p->at.h_damage)),
+                                     .from = zinf_at(device_at(p, p->at.d_damage)),
+                                     .bytes = plan_damage_bytes(p)};
     struct uses uses = {0};
     uses_write(&uses, e->unpacked);
-    if (plan_damage_bytes(p))
-        emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_damage)),
-                  zinf_at(device_at(p, p->at.d_damage)), plan_damage_bytes(p), &uses);
+    if (copy.bytes)
+        emit_copy(e, &copy, &uses);
 }
 
 static void emit_losses(struct emitter *e)
 {
     struct plan *p = e->p;
+    const struct device_copy copy = {.lane = ZINF_LANE_D2H,
+                                     .unit = -1,
+                                     .to = zinf_at(host_at(p, p->at.h_losses)),
+                                     .from = zinf_at(device_at(p, p->at.d_losses)),
+                                     .bytes = (uint64_t)p->setup->n_micro * e->walk->loss_bytes};
     struct uses uses = {0};
     uses_read(&uses, e->losses);
     if (p->setup->n_chunks == 1)
-        emit_copy(e, ZINF_LANE_D2H, -1, zinf_at(host_at(p, p->at.h_losses)),
-                  zinf_at(device_at(p, p->at.d_losses)),
-                  (uint64_t)p->setup->n_micro * e->walk->loss_bytes, &uses);
+        emit_copy(e, &copy, &uses);
     emit_marks(e);
 }
 
