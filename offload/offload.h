@@ -289,13 +289,15 @@ struct zinf_location zinf_tiers_unit_grad_sum(const struct zinf_tiers *tiers, ui
                                               uint32_t number);
 struct zinf_location zinf_tiers_group_grad(const struct zinf_tiers *tiers, uint32_t group);
 /* Blocking copies between a location and ordinary memory, for loading, saving and tests. memory,
- * offset and bytes must be multiples of ZINF_MEMORY_ALIGN. Memory of the device is copied through
- * queue. */
-int zinf_location_read(const struct zinf_tiers *tiers, const struct zinf_device *device,
-                       struct zinf_queue *queue, const struct zinf_location *where, uint64_t offset,
-                       void *memory, uint64_t bytes);
-int zinf_location_write(const struct zinf_tiers *tiers, const struct zinf_device *device,
-                        struct zinf_queue *queue, const struct zinf_location *where,
+ * offset and bytes must be multiples of ZINF_MEMORY_ALIGN. */
+struct zinf_access {
+    const struct zinf_tiers *tiers;
+    const struct zinf_device *device;
+    struct zinf_queue *queue; /* through which memory of the device is copied */
+};
+int zinf_location_read(const struct zinf_access *by, const struct zinf_location *where,
+                       uint64_t offset, void *memory, uint64_t bytes);
+int zinf_location_write(const struct zinf_access *by, const struct zinf_location *where,
                         uint64_t offset, const void *memory, uint64_t bytes);
 
 /* ---- program ---- */

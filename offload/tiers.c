@@ -544,10 +544,10 @@ static struct halves halves_of(const struct zinf_location *where, uint64_t offse
     return h;
 }
 
-int zinf_location_read(const struct zinf_tiers *t, const struct zinf_device *device,
-                       struct zinf_queue *queue, const struct zinf_location *where, uint64_t offset,
-                       void *memory, uint64_t bytes)
+int zinf_location_read(const struct zinf_access *by, const struct zinf_location *where,
+                       uint64_t offset, void *memory, uint64_t bytes)
 {
+    const struct zinf_tiers *t = by->tiers;
     int code = check_range(where, offset, bytes);
     if (code)
         return code;
@@ -565,14 +565,14 @@ int zinf_location_read(const struct zinf_tiers *t, const struct zinf_device *dev
                                                       zinf_location_bank(where), h.beyond_at,
                                                       (char *)memory + h.in_head, h.beyond);
     }
-    code = device->ops->copy_to_host(queue, memory, from, bytes);
-    return code ? code : device->ops->queue_synchronize(queue);
+    code = by->device->ops->copy_to_host(by->queue, memory, from, bytes);
+    return code ? code : by->device->ops->queue_synchronize(by->queue);
 }
 
-int zinf_location_write(const struct zinf_tiers *t, const struct zinf_device *device,
-                        struct zinf_queue *queue, const struct zinf_location *where,
+int zinf_location_write(const struct zinf_access *by, const struct zinf_location *where,
                         uint64_t offset, const void *memory, uint64_t bytes)
 {
+    const struct zinf_tiers *t = by->tiers;
     int code = check_range(where, offset, bytes);
     if (code)
         return code;
@@ -590,6 +590,6 @@ int zinf_location_write(const struct zinf_tiers *t, const struct zinf_device *de
                                                        zinf_location_bank(where), h.beyond_at,
                                                        (const char *)memory + h.in_head, h.beyond);
     }
-    code = device->ops->copy_to_device(queue, to, memory, bytes);
-    return code ? code : device->ops->queue_synchronize(queue);
+    code = by->device->ops->copy_to_device(by->queue, to, memory, bytes);
+    return code ? code : by->device->ops->queue_synchronize(by->queue);
 }

@@ -20,19 +20,30 @@ struct machine {
     bool param_headed;
 };
 
+static int read_at(const struct machine *m, const struct zinf_location *where, uint64_t offset,
+                   void *memory, uint64_t bytes)
+{
+    return zinf_location_read(&(struct zinf_access){m->tiers, m->device, m->queue}, where, offset,
+                              memory, bytes);
+}
+
+static int write_at(const struct machine *m, const struct zinf_location *where, uint64_t offset,
+                    const void *memory, uint64_t bytes)
+{
+    return zinf_location_write(&(struct zinf_access){m->tiers, m->device, m->queue}, where, offset,
+                               memory, bytes);
+}
+
 static void move_location(const struct machine *m, struct zinf_location where, uint32_t seed,
                           bool write)
 {
     CHECK(where.bytes > 0 && where.bytes <= m->capacity);
     fill(m->memory, where.bytes, seed);
     if (write) {
-        CHECKF(
-            !zinf_location_write(m->tiers, m->device, m->queue, &where, 0, m->memory, where.bytes),
-            "%s", zinf_error());
+        CHECKF(!write_at(m, &where, 0, m->memory, where.bytes), "%s", zinf_error());
         return;
     }
-    CHECKF(!zinf_location_read(m->tiers, m->device, m->queue, &where, 0, m->back, where.bytes),
-           "%s", zinf_error());
+    CHECKF(!read_at(m, &where, 0, m->back, where.bytes), "%s", zinf_error());
     CHECKF(!memcmp(m->memory, m->back, where.bytes), "location %u has other bytes", seed);
 }
 
@@ -100,16 +111,15 @@ static void look_at_head(const struct machine *m, struct zinf_location all,
     for (int beyond = 0; beyond < 2; beyond++)
         for (uint64_t at = 0; at < parts[beyond].bytes; at += 4096) {
             const uint64_t left = parts[beyond].bytes - at, n = left < 12288 ? left : 12288;
-            CHECK(
-                !zinf_location_read(m->tiers, m->device, m->queue, &parts[beyond], at, m->back, n));
+            CHECK(!read_at(m, &parts[beyond], at, m->back, n));
             CHECK(!memcmp(m->back, m->memory + at + (beyond ? all.head : 0), n));
         }
     fill(m->memory, all.bytes, 4000 + seed);
     for (uint64_t at = 0; at < all.bytes; at += 8192) {
         const uint64_t left = all.bytes - at, n = left < 8192 ? left : 8192;
-        CHECK(!zinf_location_write(m->tiers, m->device, m->queue, &all, at, m->memory + at, n));
+        CHECK(!write_at(m, &all, at, m->memory + at, n));
     }
-    CHECK(!zinf_location_read(m->tiers, m->device, m->queue, &all, 0, m->back, all.bytes));
+    CHECK(!read_at(m, &all, 0, m->back, all.bytes));
     CHECK(!memcmp(m->back, m->memory, all.bytes));
 }
 
@@ -127,7 +137,7 @@ static void look_at_heads(const struct machine *m, const struct zinf_layout *lay
                          2 * g + other);
     for (uint32_t g = 0; g < layout->n_groups && n > 1; g++) {
         const struct zinf_location tail = zinf_tiers_group_param_tail(m->tiers, g, 0);
-        CHECK(!zinf_location_read(m->tiers, m->device, m->queue, &tail, 0, m->back, tail.bytes));
+        CHECK(!read_at(m, &tail, 0, m->back, tail.bytes));
         fill(m->memory, tail.head + tail.bytes, 4000 + 2 * g + 1);
         CHECK(tail.live && !memcmp(m->back, m->memory + tail.head, tail.bytes));
         CHECK(zinf_store_generations(zinf_tiers_options(m->tiers)->store, tail.extent) == 1);

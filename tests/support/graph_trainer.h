@@ -76,9 +76,9 @@ static int put_unit(struct zinf_trainer *t, uint32_t unit, float *flat)
     if (t->setup.dtype == ZINF_DTYPE_BF16)
         zinf_optim_split(packed, packed + n, flat, n, 1);
     if (!code)
-        code = zinf_location_write(
-            t->plan.tiers, t->setup.device, t->queues[ZINF_LANE_H2D], &where, 0,
-            t->setup.dtype == ZINF_DTYPE_BF16 ? (const void *)packed : flat, where.bytes);
+        code = source_write(&source, &where, 0,
+                            t->setup.dtype == ZINF_DTYPE_BF16 ? (const void *)packed : flat,
+                            where.bytes);
     if (!code && u->trained)
         code = state_write(&source, unit, 0, flat);
     free(packed);
@@ -106,9 +106,7 @@ static void get_unit(struct zinf_trainer *t, uint32_t unit, float *out)
     struct zinf_location where = zinf_tiers_param(t->plan.tiers, unit, 0);
     float *flat = plain_take(n * sizeof *flat);
     void *packed = plain_take(n * sizeof *flat);
-    CHECKF(!zinf_location_read(t->plan.tiers, t->setup.device, t->queues[ZINF_LANE_D2H], &where, 0,
-                               packed, where.bytes),
-           "%s", zinf_error());
+    CHECKF(!source_read(&source, &where, 0, packed, where.bytes), "%s", zinf_error());
     if (u->trained)
         CHECKF(!state_read(&source, unit, 0, flat), "%s", zinf_error());
     else

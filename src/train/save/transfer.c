@@ -173,13 +173,15 @@ struct source trainer_source(const struct zinf_trainer *t)
 int source_read(const struct source *s, const struct zinf_location *where, uint64_t offset,
                 void *memory, uint64_t bytes)
 {
-    return zinf_location_read(s->tiers, s->device, s->to_host, where, offset, memory, bytes);
+    const struct zinf_access by = {s->tiers, s->device, s->to_host};
+    return zinf_location_read(&by, where, offset, memory, bytes);
 }
 
 int source_write(const struct source *s, const struct zinf_location *where, uint64_t offset,
                  const void *memory, uint64_t bytes)
 {
-    return zinf_location_write(s->tiers, s->device, s->to_device, where, offset, memory, bytes);
+    const struct zinf_access by = {s->tiers, s->device, s->to_device};
+    return zinf_location_write(&by, where, offset, memory, bytes);
 }
 
 static struct zinf_location group_at(const struct source *s, uint32_t group,
