@@ -10,7 +10,12 @@ static void one_type(struct twin *t)
         for (int v = 0; v < 36; v++) {
             enum zinf_dtype type = all_dtypes[v / 12];
             enum zinf_dtype types[] = {type, type, v & 8 ? ZINF_DTYPE_F32 : type};
-            case_matmul(t, shapes[i], types, v & 1, v & 2, v & 4 ? 1.0f : 0.0f, !(v & 4) && v % 3);
+            case_matmul(t, &(struct matmul_case){.shape = shapes[i],
+                                                 .types = types,
+                                                 .trans_a = v & 1,
+                                                 .trans_b = v & 2,
+                                                 .bias = !(v & 4) && v % 3,
+                                                 .beta = v & 4 ? 1.0f : 0.0f});
         }
 }
 
@@ -18,8 +23,12 @@ static void mixed_types(struct twin *t)
 {
     for (int v = 0; v < 27; v++) {
         enum zinf_dtype types[] = {all_dtypes[v % 3], all_dtypes[v / 3 % 3], all_dtypes[v / 9]};
-        case_matmul(t, (struct matmul_shape){19, 26, 35, v % 4, (size_t)v % 5}, types, v & 1, v & 2,
-                    v & 4 ? 1.0f : 0.0f, !(v & 4));
+        case_matmul(t, &(struct matmul_case){.shape = {19, 26, 35, v % 4, (size_t)v % 5},
+                                             .types = types,
+                                             .trans_a = v & 1,
+                                             .trans_b = v & 2,
+                                             .bias = !(v & 4),
+                                             .beta = v & 4 ? 1.0f : 0.0f});
     }
 }
 
@@ -40,8 +49,10 @@ static void many_shapes(struct twin *t)
     const enum zinf_dtype types[] = {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_BF16};
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < 70; i++)
-            case_matmul(t, (struct matmul_shape){1 + i % 7, 1 + i / 7, 3, 0, 0}, types, false, true,
-                        0.0f, true);
+            case_matmul(t, &(struct matmul_case){.shape = {1 + i % 7, 1 + i / 7, 3, 0, 0},
+                                                 .types = types,
+                                                 .trans_b = true,
+                                                 .bias = true});
 }
 
 #ifdef CUDA_STANDIN
@@ -63,8 +74,10 @@ static void test_no_epilogues(void)
     for (int round = 0; round < 2; round++)
         for (int v = 0; v < 3; v++) {
             const enum zinf_dtype types[] = {all_dtypes[v], all_dtypes[v], all_dtypes[v]};
-            case_matmul(&t, (struct matmul_shape){16, 24, 32, 0, 0}, types, false, true, 0.0f,
-                        true);
+            case_matmul(&t, &(struct matmul_case){.shape = {16, 24, 32, 0, 0},
+                                                  .types = types,
+                                                  .trans_b = true,
+                                                  .bias = true});
         }
     twin_end(&t);
 }
@@ -97,16 +110,15 @@ static void test_algorithms_are_kept(void)
     standin_products(&before);
     for (int visit = 0; visit < 3; visit++)
         for (int rows = 1; rows <= 200; rows++)
-            case_matmul(&t, (struct matmul_shape){rows, 3, 2, 0, 0}, types, false, false, 0.0f,
-                        false);
+            case_matmul(&t, &(struct matmul_case){.shape = {rows, 3, 2, 0, 0}, .types = types});
     standin_products(&after);
     uint64_t asked = after.questions - before.questions;
     CHECKF(asked < 220, "%llu questions for 200 shapes", (unsigned long long)asked);
     for (int rows = 1; rows <= 1000; rows++) /* more than are kept */
-        case_matmul(&t, (struct matmul_shape){rows % 500 + 1, 2, rows / 500 + 1, 0, 0}, types,
-                    false, false, 0.0f, false);
+        case_matmul(&t, &(struct matmul_case){.shape = {rows % 500 + 1, 2, rows / 500 + 1, 0, 0},
+                                              .types = types});
     for (int rows = 1; rows <= 200; rows++)
-        case_matmul(&t, (struct matmul_shape){rows, 3, 2, 0, 0}, types, false, false, 0.0f, false);
+        case_matmul(&t, &(struct matmul_case){.shape = {rows, 3, 2, 0, 0}, .types = types});
     twin_end(&t);
 }
 
@@ -130,8 +142,12 @@ static void test_odd_extents_are_cut(void)
     standin_products(&before);
     for (size_t i = 0; i < 3; i++) {
         const enum zinf_dtype types[] = {ZINF_DTYPE_BF16, ZINF_DTYPE_BF16, ZINF_DTYPE_F32};
-        case_matmul(&t, products[i].shape, types, products[i].trans_a, products[i].trans_b,
-                    i ? 1.0f : 0.0f, !i);
+        case_matmul(&t, &(struct matmul_case){.shape = products[i].shape,
+                                              .types = types,
+                                              .trans_a = products[i].trans_a,
+                                              .trans_b = products[i].trans_b,
+                                              .bias = !i,
+                                              .beta = i ? 1.0f : 0.0f});
     }
     standin_products(&after);
     CHECKF(after.launches - before.launches == 9 && after.odd == before.odd,

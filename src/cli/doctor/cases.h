@@ -164,8 +164,13 @@ struct matmul_shape {
     size_t shift;         /* elements off alignment */
 };
 /* types: of A, B and C. Where the device cannot multiply them, it says so. */
-void case_matmul(struct twin *t, struct matmul_shape shape, const enum zinf_dtype types[3],
-                 bool trans_a, bool trans_b, float beta, bool bias);
+struct matmul_case {
+    struct matmul_shape shape;
+    const enum zinf_dtype *types;
+    bool trans_a, trans_b, bias;
+    float beta;
+};
+void case_matmul(struct twin *t, const struct matmul_case *of);
 /* Of 8-bit floats; only on a device that has them. variant: bits for B transposed, C in fp32, E5M2;
  * ones: B is a diagonal, and so codes are compared bit by bit. */
 void case_float8(struct twin *t, struct matmul_shape shape, int variant, bool ones);

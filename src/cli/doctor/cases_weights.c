@@ -21,27 +21,28 @@ static void matmul_name(struct twin *t, const struct zinf_matmul *a, const char 
               zinf_dtype_name(a->b_dtype), zinf_dtype_name(a->c_dtype));
 }
 
-void case_matmul(struct twin *t, struct matmul_shape s, const enum zinf_dtype types[3],
-                 bool trans_a, bool trans_b, float beta, bool bias)
+void case_matmul(struct twin *t, const struct matmul_case *of)
 {
+    const struct matmul_shape s = of->shape;
+    const enum zinf_dtype *types = of->types;
     struct zinf_matmul a = {.m = s.m,
                             .n = s.n,
                             .k = s.k,
                             .a_dtype = types[0],
                             .b_dtype = types[1],
                             .c_dtype = types[2],
-                            .trans_a = trans_a,
-                            .trans_b = trans_b,
-                            .lda = (trans_a ? s.m : s.k) + s.gap,
-                            .ldb = (trans_b ? s.k : s.n) + s.gap,
+                            .trans_a = of->trans_a,
+                            .trans_b = of->trans_b,
+                            .lda = (of->trans_a ? s.m : s.k) + s.gap,
+                            .ldb = (of->trans_b ? s.k : s.n) + s.gap,
                             .ldc = s.n + s.gap,
                             .alpha = s.n % 2 ? 0.0f : 0.75f, /* 0: 1 */
-                            .beta = beta};
+                            .beta = of->beta};
     matmul_name(t, &a, "");
     struct pair pa =
-        pair_shifted(t, s.shift, types[0], (size_t)((trans_a ? s.k : s.m) * a.lda), 1, 1.0f);
+        pair_shifted(t, s.shift, types[0], (size_t)((of->trans_a ? s.k : s.m) * a.lda), 1, 1.0f);
     struct pair pb =
-        pair_shifted(t, s.shift, types[1], (size_t)((trans_b ? s.n : s.k) * a.ldb), 2, 1.0f);
+        pair_shifted(t, s.shift, types[1], (size_t)((of->trans_b ? s.n : s.k) * a.ldb), 2, 1.0f);
     struct pair pc = pair_shifted(t, s.shift, types[2], (size_t)(s.m * a.ldc), 3, 1.0f);
     struct pair pbias = pair_shifted(t, s.shift, types[1], (size_t)s.n, 4, 1.0f);
     a.a = pa.device, a.b = pb.device, a.c = pc.device;
@@ -50,7 +51,7 @@ void case_matmul(struct twin *t, struct matmul_shape s, const enum zinf_dtype ty
         return;
     }
     ON_BOTH(t, (a.a = at(&pa, side), a.b = at(&pb, side), a.c = at(&pc, side),
-                a.bias = bias ? at(&pbias, side) : NULL, ops->matmul(q, &a)));
+                a.bias = of->bias ? at(&pbias, side) : NULL, ops->matmul(q, &a)));
     /* Sums of k products of unit normals; an fp32 operand beside a 16-bit one is rounded to it. */
     const double root = sqrt((double)s.k), epsilon = dtype_epsilon(types[2]);
     const double mixed =

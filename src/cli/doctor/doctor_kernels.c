@@ -22,15 +22,22 @@ static void run_products(struct twin *t)
     FOR_DTYPES(dtype)
     {
         const enum zinf_dtype types[] = {dtype, dtype, dtype};
-        case_matmul(t, plain, types, false, true, 0.0f, true);
-        case_matmul(t, plain, types, true, false, 1.0f, false);
-        case_matmul(t, shifted, types, false, true, 0.0f, true);
+        const struct matmul_case cases[] = {
+            {.shape = plain, .types = types, .trans_b = true, .bias = true},
+            {.shape = plain, .types = types, .trans_a = true, .beta = 1.0f},
+            {.shape = shifted, .types = types, .trans_b = true, .bias = true}};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+            case_matmul(t, &cases[i]);
     }
     for (int v = 0; v < 27; v++) { /* some become others, and biases are added apart */
         const enum zinf_dtype types[] = {all_dtypes[v % 3], all_dtypes[v / 3 % 3],
                                          all_dtypes[v / 9]};
-        case_matmul(t, (struct matmul_shape){19, 26, 35, v % 4, (size_t)v % 5}, types, v & 1, v & 2,
-                    v & 4 ? 1.0f : 0.0f, !(v & 4));
+        case_matmul(t, &(struct matmul_case){.shape = {19, 26, 35, v % 4, (size_t)v % 5},
+                                             .types = types,
+                                             .trans_a = v & 1,
+                                             .trans_b = v & 2,
+                                             .bias = !(v & 4),
+                                             .beta = v & 4 ? 1.0f : 0.0f});
     }
     for (int v = 0; v < 8 && t->cuda->has_float8; v++) {
         case_float8(t, (struct matmul_shape){33, 80, 48, 0, 0}, v, false);
