@@ -330,25 +330,16 @@ static bool adds_to_sums(const struct zinf_trainer *t, const struct zinf_op *op)
     return op->flags & OP_ONTO && t->setup.products.adds && !trainer_is_shorter(t);
 }
 
-int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
+/* What a stage's code is given, but for caches and what is carried. */
+static struct zinf_frame frame_of(struct zinf_trainer *t, const struct zinf_op *op,
+                                  const struct zinf_compute *compute, enum zinf_pass pass)
 {
     const struct plan *p = &t->plan;
     const struct walk *w = &t->setup.walk;
     const struct zinf_stage *stage = &w->graph->stages[op->stage];
     const struct frame_arrays *a = t->frame;
-    enum zinf_pass pass = pass_of(op);
-    struct zinf_compute compute = t->compute;
-    const bool reference = op->flags & OP_REFERENCE;
-    if (reference) {
-        compute.reference = true;
-        compute.train = false;
-    }
-    set_place(t, op, &compute);
-    uint32_t n = unpack(a, op, stage, pass);
-    const bool back = is_backward(pass);
-    find_gradients(p, op, stage, a, back);
-    struct zinf_frame f = {
-        .compute = &compute,
+    return (struct zinf_frame){
+        .compute = compute,
         .queue = t->queues[ZINF_LANE_DEVICE],
         .graph = w->graph,
         .stage = stage,
@@ -370,10 +361,30 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
         .mean_scale = t->mean_scale,
         .row = t->logits_row,
         .n_rows = t->n_logits,
-        .kept = {.base = reference ? reference_kept_at(p, (uint32_t)op->stage, op->micro)
-                                   : kept_at(p, op)},
+        .kept = {.base = op->flags & OP_REFERENCE
+                             ? reference_kept_at(p, (uint32_t)op->stage, op->micro)
+                             : kept_at(p, op)},
         .scratch = {.base = device_at(p, p->at.d_scratch)},
     };
+}
+
+int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const struct plan *p = &t->plan;
+    const struct walk *w = &t->setup.walk;
+    const struct zinf_stage *stage = &w->graph->stages[op->stage];
+    const struct frame_arrays *a = t->frame;
+    enum zinf_pass pass = pass_of(op);
+    const bool back = is_backward(pass);
+    struct zinf_compute compute = t->compute;
+    if (op->flags & OP_REFERENCE) {
+        compute.reference = true;
+        compute.train = false;
+    }
+    set_place(t, op, &compute);
+    uint32_t n = unpack(a, op, stage, pass);
+    find_gradients(p, op, stage, a, back);
+    struct zinf_frame f = frame_of(t, op, &compute, pass);
     find_caches(&w->stages[op->stage], op, &f);
     find_carried(p, op, back, &f);
     int code = find_chosen(t, op, &f);
