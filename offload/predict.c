@@ -67,8 +67,8 @@ static bool is_ready(const struct fixed *f, const struct zinf_op *op)
     return true;
 }
 
-/* Whether a ready operation meets nobody, or all others have come to its meeting. The last to come
- * lets the others go on. */
+/* Whether a ready operation is no meeting with other ranks, or all of them have come to it. The
+ * last to come lets the others go on. */
 static bool may_begin(struct joint *j, struct fixed *f, const struct zinf_op *op)
 {
     const struct zinf_predict_options *o = f->options;

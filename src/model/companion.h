@@ -1,10 +1,10 @@
 /*
- * companion: of a frozen unit what is trained all the same is in a second unit, its companion, that
- * is at hand wherever the first one is: adapters, and tensors that moved there. Whoever computes
- * names a tensor by its old place; frame_weight and frame_grad look where it went. So what is
- * frozen and what is trained travel each by its own route, and no stage knows of it.
+ * companion: what is trained beside a frozen unit, adapters and tensors of the unit itself, is in a
+ * second unit, its companion, which is on the device whenever the first one is. A stage names a
+ * tensor by its old place, and frame_weight and frame_grad look where it went. So the frozen and
+ * the trained part have each its own route, and no stage knows of it.
  *
- * One builds; the graph is finished before, and must be finished again.
+ * One thread builds them; the graph is finished before, and must be finished again.
  */
 #ifndef ZINF_COMPANION_H
 #define ZINF_COMPANION_H

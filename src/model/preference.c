@@ -82,7 +82,7 @@ static void be_activation(struct zinf_value *value, const char *name)
     snprintf(value->name, sizeof value->name, "%s", name);
 }
 
-/* Whoever runs the model is told what a head makes, and gives its gradient. */
+/* The head's result is told to the training, which makes the loss and gives the gradient back. */
 static void add_told_pairs(struct zinf_graph *g, const struct zinf_model_preference *spec,
                            uint32_t made, uint32_t rewards)
 {

@@ -524,7 +524,7 @@ static void set_fill(struct setup *s)
     s->fill_bytes = c->host_memory ? s->budget[ZINF_MEMORY_HOST] : ram > device ? ram - device : 0;
 }
 
-/* Nobody has more of a machine that is described than that has. */
+/* A budget may not be larger than the memory of the machine that is described. */
 static int check_described(const struct setup *s)
 {
     const struct zinf_described_machine *m = s->options.described;

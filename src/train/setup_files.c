@@ -171,7 +171,7 @@ int setup_find_files(struct setup *s)
         !s->config->weights_in_place)
         return 0;
     if (zinf_tensors_open(&file, s->options.model_path))
-        return 0; /* whoever loads them says why */
+        return 0; /* loading them will report the error */
     s->weights = calloc(1, sizeof *s->weights);
     int code = s->weights ? 0 : zinf_fail(-ENOMEM, "no memory for a setup");
     if (!code && strcmp(zinf_tensors_file_kind(file), "safetensors"))

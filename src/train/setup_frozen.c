@@ -59,7 +59,7 @@ int setup_adapt(struct setup *s)
     return code;
 }
 
-/* Whoever only computes needs to know nothing of it. */
+/* Without backward it makes no difference what is frozen. */
 int setup_freeze(struct setup *s)
 {
     static const char key[] = "zinf.freeze";

@@ -179,7 +179,7 @@ static int read_expansion(const struct zinf_model_source *source, const struct d
                      expand, (long long)d->hidden);
 }
 
-/* What holds where the keys are absent. */
+/* Sizes that follow from the heads of attention where config.json does not state them. */
 static void follow_heads(const struct zinf_model_source *source, const struct described_mixer *of,
                          const struct decoder *d, struct mixer_spec *m)
 {

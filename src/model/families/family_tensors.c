@@ -30,7 +30,7 @@ static void add_norm_weight(struct reading *r, enum decoder_place place, const c
                       r->of->norm_add != 0 ? ZINF_INIT_ZERO : ZINF_INIT_ONE);
 }
 
-/* Of all of a row. */
+/* A norm over whole rows. */
 static void add_norm(struct reading *r, enum decoder_place place, const char *name)
 {
     if (!name)
@@ -53,7 +53,7 @@ static const char *proj_of(const struct reading *r)
     return r->of->proj ? r->of->proj : "o_proj";
 }
 
-/* Of a tensor in the module of attention. */
+/* The name of a tensor in the module of attention. */
 static const char *attention_name(struct reading *r, const char *name)
 {
     return name_of(r, r->of->attention ? r->of->attention : "self_attn", name);

@@ -89,7 +89,8 @@ void latent_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
 
 /* ---- products ---- */
 
-/* Of what all shards have. */
+/* The projection that all shards share, to latents: of keys and values, and of queries where these
+ * have some. */
 static struct frame_linear shared_linear(const struct attention_spec *s)
 {
     return s->latent.q_rank ? (struct frame_linear){0, s->qkv_w, s->qkv_b, 0, false}

@@ -1,7 +1,7 @@
 /*
- * estimated: a training that nobody runs, as an estimate and an emulation look at it: its setup and
- * its plan, with the programs of a step by given speeds. No memory is taken. Inside this folder
- * only; of one thread.
+ * estimated: a training that is not run, for an estimate or an emulation: its setup and its plan,
+ * with the programs of a step by given speeds. No memory is taken. Inside this folder only; of one
+ * thread.
  */
 #ifndef ZINF_TRAIN_ESTIMATED_H
 #define ZINF_TRAIN_ESTIMATED_H

@@ -131,9 +131,10 @@ static void take_until(struct pipe *p, int64_t *next, int64_t last, int64_t alon
         add_border(p, false, -1, *next);
 }
 
-/* Both ranks of a border come to the same exchanges in the same order, and each gives before it
- * takes what follows from that: nobody waits for who waits for him. This rank makes `warm` forwards
- * before its first backward, the rank before it warm_before, each of which it gives by itself. */
+/* The two ranks of a border make the same exchanges in the same order, and a rank gives a value
+ * before it takes what its neighbour makes of it, so they cannot wait for each other. This rank
+ * makes `warm` forwards before its first backward, the rank before it warm_before, and that rank
+ * gives each of these by itself. */
 static void add_pipe(struct pipe *p, int64_t warm, int64_t warm_before)
 {
     int64_t next = 0;

@@ -232,7 +232,7 @@ static void try_overwriting(struct search *s)
         try_for(s, other, AT_ALL, "one generation of parameters in RAM");
 }
 
-/* Only by a rate that is known: a way that nobody has measured may go by the host after all. */
+/* Only if the rate between devices is known: otherwise the driver may copy by way of the host. */
 static void try_link(struct search *s)
 {
     const struct zinf_speeds *speeds = s->setup->options.speeds;
@@ -487,8 +487,8 @@ void plan_search(const struct setup *setup, struct variant *best, struct plan *p
 {
     struct search s = {.setup = setup, .best = plan_usual(setup)};
     try_link(&s);
-    /* What is where must be the same for every process: of those with other stages nobody knows
-     * what has room there. */
+    /* All processes must choose the same, and none knows what the others, with other stages of the
+     * model, have room for. */
     if (setup_is_one_process(setup)) {
         try_orders(&s);
         try_spared_device(&s);

@@ -54,7 +54,7 @@ static int measure_pass(struct walk *w, const struct zinf_compute *c, uint32_t s
     return code;
 }
 
-/* Of sequences that are continued. */
+/* The size of the stage's caches for decoding. */
 static void measure_cache(struct walk *w, const struct zinf_compute *c, struct walk_stage *info)
 {
     const struct zinf_decoding *d = c->decoding;

@@ -39,7 +39,7 @@ static const char magics[ZINF_PACKABLES][8] = {{'z', 'i', 'n', 'f', 's', 'l', 'o
                                                {'z', 'i', 'n', 'f', 'g', 'r', 'a', 'd'}};
 static const char *const names[ZINF_PACKABLES] = {"state", "parameters", "gradient"};
 
-/* Of what is one array. */
+/* The number type of parameters or a gradient, which are one array each. */
 static enum zinf_dtype dtype_of(const struct rule_thing *t)
 {
     return t->what == ZINF_PACKABLE_GRAD ? ZINF_DTYPE_F32 : t->setup->dtype;
@@ -61,7 +61,8 @@ struct arrays {
     bool of_first;  /* what the first rank has, by which all ranks plan */
 };
 
-/* Of a segment. */
+/* The current array of the segment: a moment, the scales of moments, or all that the rule keeps of
+ * the unit. */
 static struct array array_of(const struct arrays *w)
 {
     const struct rule_segment *g = &w->segment;

@@ -39,7 +39,7 @@ struct beams_run {
 static int begin_text(struct beams_run *r, struct place *p)
 {
     const struct zinf_text *text = &r->texts[p->text];
-    int64_t room = r->capacity - text->n_prompt + 1; /* the last token is shown to nobody */
+    int64_t room = r->capacity - text->n_prompt + 1; /* the model is not given the last token */
     int64_t most = r->options->max_new_tokens < room ? r->options->max_new_tokens : room;
     p->seen = p->now = 0;
     return beam_search_begin(&p->search, r->options, text, most, r->vocab);

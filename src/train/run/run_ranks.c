@@ -50,7 +50,7 @@ static uint64_t model_sum(const char *path)
     struct zinf_model *model = NULL;
     uint64_t sum = 0;
     if (zinf_model_open(&model, path))
-        return 0; /* whoever opens it next says why */
+        return 0; /* the run will report the error when it opens it */
     char *text = zinf_json_print(zinf_model_config(model));
     sum = text_sum(text) + zinf_model_n_params(model);
     cJSON_free(text);
@@ -64,7 +64,7 @@ static uint64_t adapter_sum(const char *folder)
     char *path = folder ? zinf_path_join(folder, ZINF_ADAPTER_WEIGHTS) : NULL;
     uint64_t bytes = 0, sum = 0;
     if (path && checkpoint_sum_file(path, &bytes, &sum))
-        sum = 0; /* whoever opens it next says why */
+        sum = 0; /* the same */
     free(path);
     return sum;
 }

@@ -278,8 +278,9 @@ int run_commit_step(struct run *run)
     bool begins = !run->recovers && !run->trainer->durable.n;
     int code = text ? durable_commit(run->trainer, text, strlen(text)) : -ENOMEM;
     free(text);
-    /* Whoever finds nothing on the drive from here on must not take that for a beginning; of ranks
-     * the first ones may have died before all had their first record. */
+    /* From here on a start that finds no steps on the drive must not begin anew. Of several ranks
+     * some may have died before all had their first record, so there it is the second that counts.
+     */
     if (!code && run_is_first(run) && run->trainer->durable.n > (run->net ? 1 : 0))
         code = run_name_mark(&run->name, run->options->output,
                              setup_drives(run->config)->nvme_path[0], (uint32_t)run_ranks(run));

@@ -15,7 +15,8 @@
 
 #define BLOCK_ELEMS ((uint64_t)1 << 20)
 
-/* Whoever went back means what "latest" names; where it was lost, that is not the last step. */
+/* Warns of a checkpoint that is newer than the one that "latest" names. That is as it should be
+ * after somebody went back to an earlier step, and a mistake otherwise. */
 static void say_newer(const char *folder, uint64_t step)
 {
     uint64_t newest = step;
@@ -67,7 +68,7 @@ struct export
     const char *folder;
 };
 
-/* What is only carried along stays as it is. */
+/* Tensors beside the text model, which are copied as they are. */
 static bool is_carried(const struct export *e, const struct zinf_tensor_info *info)
 {
     return zinf_composite_carries(e->family, info->name);

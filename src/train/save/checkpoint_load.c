@@ -264,7 +264,7 @@ int checkpoint_check_data(const struct checkpoint *c, const char *folder,
 
 /* ---- loading ---- */
 
-/* What was read will not be read again. */
+/* Drops a file that was loaded from the page cache. */
 static void forget_cache(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -83,7 +83,7 @@ struct array {
     uint64_t slice_bytes;
 };
 
-/* Of parameters in their own number type. */
+/* Bytes of a rank's slice of what is wanted. */
 static uint64_t slice_bytes(const struct source *s, const struct wanted *w)
 {
     bool packed = w->part == PART_PARAM && s->setup->dtype != ZINF_DTYPE_F32;

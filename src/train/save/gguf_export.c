@@ -401,7 +401,7 @@ static int declare_adapter(struct exporting *e)
     return code;
 }
 
-/* Of the base its configuration alone is read. */
+/* Opens the adapter's weights; of the base only its configuration is read. */
 static int open_adapter(struct exporting *e)
 {
     cJSON *adapter = NULL;

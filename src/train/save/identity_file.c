@@ -51,7 +51,7 @@ static int fail_damaged(const char *path, const char *what)
                      path, what);
 }
 
-/* Of all bytes before it. */
+/* Whether the text ends with the checksum of all bytes before it. */
 static bool checksum_is_right(const char *text, size_t bytes)
 {
     const char *end = NULL;

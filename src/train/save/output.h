@@ -28,9 +28,10 @@ int output_newest(const char *output, uint64_t *step);
 /* The step that "latest" names; without that file the largest. -ENOENT: there is none. */
 int output_latest(const char *output, uint64_t *step);
 int output_set_latest(const char *output, uint64_t step);
-/* Removes checkpoints until limit are left (0: no limit), never that of step keep: the earliest. Of
- * a run that went back because it was told so those of later steps go first; else nobody knows
- * whose they are (of one that ended before "latest" was written, or lost it), and they are left. */
+/* Removes checkpoints until limit are left (0: no limit), the earliest first, never that of step
+ * keep. went_back: the run was told to go on from an earlier step, and checkpoints of later steps
+ * go before all others. Otherwise these are left: they may be of a run that ended before it wrote
+ * "latest", or lost it. */
 int output_rotate(const char *output, uint64_t keep, uint64_t limit, bool went_back);
 
 #endif

@@ -329,11 +329,13 @@ static int load_unit(struct zinf_trainer *t, const struct source *s,
     return code || is_updated(t, u) ? code : place_image(s, u);
 }
 
-#define NOBODY UINT32_MAX
+#define NO_RANK UINT32_MAX
 
-/* Along PIPE the rank of a frozen unit goes on from what those of the frozen units before it have
- * folded, and what the last one has is everybody's. unit: the one that comes next, n_units: none;
- * *from: the rank that has folded so far, or NOBODY. */
+/* The checksum of a frozen model is made unit by unit, in order. In a pipeline the rank of a frozen
+ * unit goes on from the sum of the rank that had the one before it, and at the end all get the sum.
+ * unit: the one that comes next, n_units: none; *from: the rank that has the sum so far, or
+ * NO_RANK.
+ */
 static int pass_base(struct zinf_trainer *t, uint32_t unit, uint32_t *from)
 {
     const struct setup *s = &t->setup;
@@ -341,8 +343,8 @@ static int pass_base(struct zinf_trainer *t, uint32_t unit, uint32_t *from)
     if (!is_piped(s) || !has_backward(s) || (!ends && unit_trains_anywhere(s, unit)))
         return 0;
     const uint32_t last = *from;
-    *from = ends ? NOBODY : s->owners[unit];
-    return last == NOBODY || last == *from
+    *from = ends ? NO_RANK : s->owners[unit];
+    return last == NO_RANK || last == *from
                ? 0
                : zinf_net_broadcast(pipe_axis(s)->net, last, &t->base_sum, sizeof t->base_sum);
 }
@@ -354,7 +356,7 @@ static int load_units(struct zinf_trainer *t, const struct zinf_tensors *file,
 {
     struct source source = trainer_source(t);
     const uint32_t n_adapted = t->setup.graph->n_adapted;
-    uint32_t turn = NOBODY;
+    uint32_t turn = NO_RANK;
     int code = 0;
     source.base = file;
     if (n_adapted && !adapter) {
@@ -383,7 +385,7 @@ static bool stands_on_base(const struct zinf_trainer *t)
     return is_adapted(&t->setup) && !t->setup.savers.rank;
 }
 
-/* What was read has been summed on the way. */
+/* Notes what the training stands on. Reading the weights has summed them. */
 static int identify(struct zinf_trainer *t, struct zinf_tensors *file)
 {
     const struct zinf_trainer_options *o = &t->setup.options;

@@ -210,8 +210,8 @@ int zinf_trainer_save_gradients(struct zinf_trainer *t, const char *path)
 
 /* ---- beside weights: the configuration, and files that only follow ---- */
 
-/* base: an absolute path where there is one, since nobody knows from where it will be looked for.
- */
+/* base: written as an absolute path where there is one, since the adapter may be loaded from any
+ * folder. */
 static int write_adapter_config(const struct zinf_model *model, const char *base,
                                 const char *folder)
 {

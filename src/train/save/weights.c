@@ -1,6 +1,7 @@
 /*
- * weights: the tensors of a folder against those that its config.json asks for, before any is read:
- * whoever mixed two models up sees at once which tensors say so, not only the first.
+ * weights: compares the tensors of a folder with those that its config.json asks for, before any is
+ * read. The message names all tensors that differ and not only the first, so that one sees if two
+ * models were mixed up.
  */
 #include "model/composite.h"
 #include "train/checkpoints.h"

@@ -111,7 +111,8 @@ bool trainer_embedded_have(const struct zinf_trainer *t, uint32_t value)
     return t->embedded && value == t->setup.walk.graph->embeddings;
 }
 
-/* The chunks of a part come in one order, whoever has which memory. */
+/* The chunks of a part come in the same order on any number of ranks, so sums have the same bits.
+ */
 void trainer_embedded_tell(struct zinf_trainer *t, int64_t micro, const float *told)
 {
     const struct setup *s = &t->setup;

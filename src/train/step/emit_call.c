@@ -210,7 +210,8 @@ static bool has_own(const struct emitter *e, const struct call *c)
 struct zinf_operand call_carried(struct emitter *e, struct call *c, bool makes)
 {
     const uint32_t s = (uint32_t)c->op.stage, end = chunks_of(e, c).end;
-    /* Whoever makes them. A state that was handed over is among a stage's kept activations. */
+    /* Nothing is brought to the slot where it keeps what earlier calls have made for all chunks;
+     * nor for a call that only needs a state, which is among the stage's kept activations. */
     const bool stays = carried_groups(e->p) == 1;
     const bool all = (emit_keys_first(e, s) && stays) || (!makes && !c->info->carried[1]);
     const struct span_of made = {all ? 0 : end - (makes && has_own(e, c)), end};
