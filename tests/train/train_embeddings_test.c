@@ -14,7 +14,7 @@ static void compare_sweeps(const struct zinf_trainer *t, const char *name, int s
 {
     const struct zinf_graph *g = t->setup.graph;
     const int64_t cols = g->values[g->embeddings].cols, n = setup_samples(&t->setup);
-    const double *lengths = (const double *)t->likeness + n / trainer_together(t);
+    const double *lengths = (const double *)t->likeness + n / t->setup.options.together;
     for (int64_t i = 0; i < n; i++) {
         uint64_t count;
         const float *sum =

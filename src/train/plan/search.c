@@ -340,7 +340,7 @@ static void try_device_unpacking(struct search *s)
         try_for(s, other, AT_ALL, "packed parameters unpacked by the device");
 }
 
-/* Seconds of the best step beyond what its work takes at least. */
+/* Whether the best step is clearly longer than its work needs on the busiest lane. */
 static bool waits_somewhere(const struct search *s)
 {
     const struct zinf_program *programs[2] = {NULL, NULL};

@@ -73,7 +73,7 @@ static void measure_cache(struct walk *w, const struct zinf_compute *c, struct w
     w->largest_cache = most(w->largest_cache, info->cache_bytes);
 }
 
-/* From chunk to chunk of a sequence. */
+/* What the stage carries from chunk to chunk of a sequence. */
 static void measure_carried(struct walk *w, const struct zinf_compute *c, uint32_t s)
 {
     struct walk_stage *info = &w->stages[s];

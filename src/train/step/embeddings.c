@@ -108,14 +108,10 @@ static void compare(const struct likeness *l)
 
 /* ---- of a trainer ---- */
 
+/* How many samples one row of the data has. */
 static int64_t together_of(const struct setup *s)
 {
     return s->options.together > 1 ? s->options.together : 1;
-}
-
-int64_t trainer_together(const struct zinf_trainer *t)
-{
-    return together_of(&t->setup);
 }
 
 /* Memory of an input of a micro-batch, from which the device gets it. */

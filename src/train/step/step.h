@@ -220,8 +220,6 @@ float *trainer_embedded_pulls(const struct zinf_trainer *t, int64_t sample);
 float *trainer_embedded_loss(const struct zinf_trainer *t, int64_t sample);
 /* embeddings.c: the RAM that it takes to compare the samples of a step. */
 uint64_t likeness_bytes(const struct setup *s);
-/* How many samples one row of the data has. */
-int64_t trainer_together(const struct zinf_trainer *t);
 /* Copies the embedding, [hidden], that a forward sweep has made of a sample of the batch. */
 void trainer_read_embedding(const struct zinf_trainer *t, int64_t sample, float *out);
 /* Computes the contrastive loss of the embeddings of the whole step, on all ranks together, which
