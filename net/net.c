@@ -68,7 +68,7 @@ int net_init(struct zinf_net *net, uint32_t rank, uint32_t world)
     net->parts = calloc(world, sizeof *net->parts);
     net->heard_ns = calloc(world, sizeof *net->heard_ns);
     net->waits_for = malloc(world * sizeof *net->waits_for);
-    net->scratch = world > 1 ? malloc(zinf_net_memory_bytes(world)) : NULL;
+    net->scratch = world > 1 ? malloc(world * NET_PIECE_ELEMS * sizeof *net->scratch) : NULL;
     net->own_wait = world;
     net->pulse = net->pulse ? net->pulse : zinf_pulse_of_thread();
     zinf_pulse_follow(net->pulse, net_now_ns());
@@ -153,11 +153,6 @@ void zinf_net_set_timeout(struct zinf_net *net, double seconds)
     for (struct zinf_net *n = f->first; n; n = n->next)
         net_set_limit(n, (uint64_t)(seconds * 1e9));
     pthread_mutex_unlock(&f->lock);
-}
-
-uint64_t zinf_net_memory_bytes(uint32_t world)
-{
-    return world > 1 ? world * NET_PIECE_ELEMS * sizeof(float) : 0;
 }
 
 uint64_t zinf_net_sent_bytes(const struct zinf_net *net)

@@ -87,8 +87,10 @@ struct zinf_pulse *zinf_net_pulse(const struct zinf_net *net);
 /* Sets the time limit, > 0, of all open nets that belong together by zinf_net_split. */
 void zinf_net_set_timeout(struct zinf_net *net, double seconds);
 double zinf_net_timeout(const struct zinf_net *net);
-/* Memory that the net of one rank takes; and the bytes that this rank has sent so far. */
-uint64_t zinf_net_memory_bytes(uint32_t world);
+/* Memory that a rank's net takes for sums of slices of up to slice_elems elements, for pieces of
+ * other ranks' parts: none where all ranks are in one memory, and read them where they are. */
+uint64_t zinf_net_sum_bytes(const struct zinf_net *net, uint64_t slice_elems);
+/* The bytes that this rank has sent so far. */
 uint64_t zinf_net_sent_bytes(const struct zinf_net *net);
 /* Of the sent bytes, those that were not copied: others read them in this rank's memory. */
 uint64_t zinf_net_lent_bytes(const struct zinf_net *net);

@@ -138,7 +138,7 @@ struct zinf_net {
     char why[1024];               /* sentence of this net's failure */
     struct net_message *out, *in; /* [world] */
     float **parts;                /* [world] */
-    float *scratch;               /* [world][NET_PIECE_ELEMS] */
+    float *scratch; /* [world][NET_PIECE_ELEMS]; what is written of it: zinf_net_sum_bytes */
     uint64_t sent_bytes, lent_bytes;
 };
 

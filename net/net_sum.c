@@ -147,6 +147,14 @@ static int scatter_by_process(struct zinf_net *net, float *whole, float *slice,
 
 /* ---- all ---- */
 
+uint64_t zinf_net_sum_bytes(const struct zinf_net *net, uint64_t slice_elems)
+{
+    const uint32_t together = zinf_net_adds_first(net) ? net->place.seats : 1;
+    const uint64_t others = zinf_net_lends(net) ? 0 : net->place.world / together - 1;
+    const uint64_t piece = slice_elems < NET_PIECE_ELEMS ? slice_elems : NET_PIECE_ELEMS;
+    return others * piece * sizeof(float);
+}
+
 int zinf_net_scatter_sum(struct zinf_net *net, float *whole, float *slice, uint64_t slice_elems)
 {
     int code = 0;

@@ -1,7 +1,8 @@
 #!/bin/sh
 # What a training run takes of memory is what its ledger printed before it began: the process's
-# peak resident set within 5 % of the planned device and host memory, in three placements; also when
-# it saves after every step, and when it goes on from such a checkpoint.
+# peak resident set within 5 % of the planned device and host memory, in three placements; also of
+# two seats of one process, when it saves after every step, and when it goes on from such a
+# checkpoint.
 if [ -n "${ZINF_SANITIZER-}" ]; then
     echo "1..0 # SKIP a sanitizer's own memory hides ours"
     exit 0
@@ -47,6 +48,8 @@ measure none none 2
 measure cpu cpu 2
 measure nvme nvme 1
 measure nvme nvme 2
+measure cpu cpu 1 "two seats" --seats 2
+measure cpu cpu 1 "two seats that share a sequence" --seats 2 --context-parallel 2
 for place in none cpu nvme; do
     measure $place $place 1 "saving" --save-every 1 --output saves
     measure $place $place 1 "going on" --output saves --steps 5 --resume

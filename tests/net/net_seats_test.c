@@ -3,6 +3,7 @@
  * threads here with a net of threads between them; bytes that cross between processes; and what a
  * seat sees of another that fails, near and far.
  */
+#include "net/net_engine.h"
 #include "split_cases.h"
 #include "tap.h"
 
@@ -161,26 +162,51 @@ static void test_what_all_get_crosses_once(void)
                (unsigned long long)crossed[p]);
 }
 
+/* At the beginning of each rank's place for pieces: puts a number there, and counts those that have
+ * become others. */
+enum { LOOKED_AT = 64 };
+#define NOT_MADE (-1e30f)
+static uint64_t look_at_pieces(const struct zinf_net *net, float number, bool put)
+{
+    uint64_t others = 0;
+    for (uint32_t r = 0; r < zinf_net_place(net).world; r++)
+        for (uint32_t i = 0; i < LOOKED_AT; i++) {
+            float *at = &net->scratch[r * NET_PIECE_ELEMS + i];
+            others += !put && *at != number;
+            *at = put ? number : *at;
+        }
+    return others;
+}
+
 static void scatter_once(struct seat *seat)
 {
     struct zinf_net_place at = zinf_net_place(seat->net);
     float whole[MOST_PROCESSES * MOST_SEATS * 16], slice[16];
-    uint64_t before = zinf_net_sent_bytes(processes[at.rank / at.seats].between);
+    const struct zinf_net *between = processes[at.rank / at.seats].between;
+    uint64_t before = between ? zinf_net_sent_bytes(between) : 0;
     for (uint32_t i = 0; i < at.world * 16; i++)
         whole[i] = net_value(at.rank, i);
+    look_at_pieces(seat->net, NOT_MADE, true);
     seat->code = zinf_net_scatter_sum(seat->net, whole, slice, 16);
+    const uint64_t written = look_at_pieces(seat->net, NOT_MADE, false) * sizeof(float);
+    net_expect(&seat->report, written == zinf_net_sum_bytes(seat->net, 16),
+               "rank %u wrote %llu bytes", at.rank, (unsigned long long)written);
     for (uint32_t i = 0; !seat->code && i < 16; i++)
         net_expect(&seat->report, slice[i] == net_tree(0, at.world, at.rank * 16 + i),
                    "rank %u element %u", at.rank, i);
-    if (at.seat == 0)
-        crossed[at.rank / at.seats] =
-            zinf_net_sent_bytes(processes[at.rank / at.seats].between) - before;
+    if (at.seat == 0 && between)
+        crossed[at.rank / at.seats] = zinf_net_sent_bytes(between) - before;
 }
 
 /* What seats that are 2^k have for a rank elsewhere is added up before it crosses; others' parts
- * cross each by itself. */
+ * cross each by itself. So many pieces come, and are planned. */
 static void test_sums_cross_once(void)
 {
+    begin(1, 4, scatter_once);
+    end(1);
+    for (uint32_t s = 0; s < 4; s++)
+        CHECKF(!processes[0].seats[s].code && !processes[0].seats[s].report.n_failed, "%s",
+               processes[0].seats[s].report.first);
     for (uint32_t n_seats = 2; n_seats <= 4; n_seats++) {
         uint64_t parts = n_seats == 3 ? 9 : n_seats;
         begin(2, n_seats, scatter_once);

@@ -12,7 +12,7 @@
 
 /* Of experts: where fewer are left out, fetching does not wait until it is known which. */
 #define LEAST_UNCHOSEN (1.0 / 64)
-/* Where the arenas are while nobody has taken them: beyond what a process is given. */
+/* The address of arenas that are not allocated yet: above all that a process is given. */
 #define NO_MEMORY ((char *)((uintptr_t)1 << (sizeof(uintptr_t) * 8 - 18)))
 
 /* ---- what a plan is made of ---- */
@@ -111,6 +111,35 @@ static int add_told(struct plan *p)
                                                          "embeddings of a step", hint, embeddings);
 }
 
+/* What sums over ranks take where their parts come from another process. */
+static int add_pieces(struct plan *p)
+{
+    const struct setup *s = p->setup;
+    const struct zinf_axis *data = data_axis(s), *tensor = tensor_axis(s);
+    uint64_t unit = 0;
+    for (uint32_t u = 0; u < s->n_units; u++)
+        if (has_backward(s) && unit_trains(s, u) && s->layout.units[u].padded_elems > unit)
+            unit = s->layout.units[u].padded_elems;
+    const struct {
+        const char *name;
+        const struct zinf_axis *axis;
+        uint64_t elems;
+    } sums[] = {
+        {"pieces of other ranks' gradients", data, unit / data->world},
+        {"pieces of other ranks' gradients of keys", context_axis(s),
+         (uint64_t)s->own_chunks * s->walk.carried[1] / sizeof(float)},
+        {"pieces of other ranks' sums", tensor, s->walk.shared / sizeof(float) / tensor->world},
+    };
+    int code = 0;
+    for (size_t i = 0; !code && i < sizeof sums / sizeof *sums; i++) {
+        const struct zinf_net *net = sums[i].axis->net;
+        const uint64_t bytes = net ? zinf_net_sum_bytes(net, sums[i].elems) : 0;
+        if (bytes)
+            code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, sums[i].name, NULL, bytes);
+    }
+    return code;
+}
+
 /* What the process holds already, and what is taken outside of the arenas later. */
 static int add_process(struct plan *p, uint64_t operation_bytes)
 {
@@ -127,14 +156,8 @@ static int add_process(struct plan *p, uint64_t operation_bytes)
                                        operation_bytes);
     if (!code)
         code = add_told(p);
-    if (!code && p->setup->mesh.all)
-        code =
-            zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "pieces of other ranks' gradients",
-                                    NULL, zinf_net_memory_bytes(data_axis(p->setup)->world));
-    if (!code && context_axis(p->setup)->world > 1)
-        code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST,
-                                       "pieces of other ranks' gradients of keys", NULL,
-                                       zinf_net_memory_bytes(context_axis(p->setup)->world));
+    if (!code)
+        code = add_pieces(p);
     if (!code && has_backward(p->setup))
         /* one to write, and one to compare what was written */
         code = zinf_ledger_add_outside(p->ledger, ZINF_MEMORY_HOST, "saving: blocks of files", NULL,
