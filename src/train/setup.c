@@ -587,13 +587,12 @@ static int begin(struct setup *s, const struct zinf_trainer_options *options, bo
 }
 
 /* What ranks tell each other of their parts of matrices follows from the configuration, so one of
- * them finds what all would say. */
-static int see_described(struct setup *s)
+ * them finds what all would say. see: takes what another one along TENSOR says. */
+static int see_described(struct setup *s, int (*see)(struct setup *s, struct setup *other))
 {
     const struct zinf_axis *axis = tensor_axis(s);
-    const bool described = axis->world > 1 && zinf_net_is_described(s->mesh.all);
     int code = 0;
-    for (uint32_t rank = 0; !code && described && rank < axis->world; rank++) {
+    for (uint32_t rank = 0; !code && rank < axis->world; rank++) {
         struct zinf_trainer_options options = s->options;
         struct setup other;
         struct places places;
@@ -602,10 +601,44 @@ static int see_described(struct setup *s)
         options.tensor_rank = rank;
         code = begin(&other, &options, true, &places);
         if (!code)
-            code = setup_take_sizes(s, &other);
+            code = see(s, &other);
         setup_fini(&other);
     }
     return code;
+}
+
+static int see_sizes(struct setup *s, struct setup *other)
+{
+    return setup_take_sizes(s, other);
+}
+
+/* Call once the sizes of all are known. */
+static int see_state(struct setup *s, struct setup *other)
+{
+    other->most_elems = calloc(s->n_units + 1, sizeof *other->most_elems);
+    if (!other->most_elems)
+        return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
+    for (uint32_t u = 0; u < s->n_units; u++)
+        other->most_elems[u] = s->most_elems[u] > s->stages->units[u].elems
+                                   ? s->most_elems[u]
+                                   : s->stages->units[u].elems;
+    const int code = setup_lay_out(other);
+    return code ? code : setup_agree_state(s, other);
+}
+
+/* Cuts units, alike on all ranks along TENSOR. */
+static int lay_out(struct setup *s)
+{
+    const bool several = tensor_axis(s)->world > 1;
+    const bool described = several && zinf_net_is_described(s->mesh.all);
+    int code = described ? see_described(s, see_sizes) : 0;
+    if (!code)
+        code = setup_lay_out(s);
+    if (!code && described && s->uneven)
+        code = see_described(s, see_state);
+    else if (!code && several && !described)
+        code = setup_agree_state(s, NULL);
+    return code ? code : setup_state_work(s);
 }
 
 int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool plan_only)
@@ -622,8 +655,6 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
         code = setup_check_ranks(s);
     if (!code)
         code = setup_check_tensor(s);
-    if (!code)
-        code = see_described(s);
     if (!code && context_axis(s)->world > 1 && s->walk.in_order)
         code = setup_find_neighbours(context_axis(s), s->handing);
     if (!code && s->options.pairs)
@@ -631,7 +662,7 @@ int setup_init(struct setup *s, const struct zinf_trainer_options *options, bool
     if (!code)
         code = check_in_place(s);
     if (!code)
-        code = setup_lay_out(s);
+        code = lay_out(s);
     if (!code)
         code = setup_savers(s);
     if (!code)

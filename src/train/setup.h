@@ -113,6 +113,9 @@ struct setup {
     uint64_t max_whole_elems;    /* elements of the largest unit of `whole` */
     /* [n_units], of ranks that are described: the most elements that a rank along TENSOR has */
     uint64_t *most_elems;
+    /* of these: ranks along TENSOR have tensors of other sizes, since their parts of the vocabulary
+     * differ by a row */
+    bool uneven;
     /* Pipeline ranks. owners: [n_units] the rank along PIPE that saves a unit; NULL: there is one
      * rank. borders: nets of two, with the rank before and with the next one. all_units: the layout
      * of all units, of other ranks' stages too. */
@@ -505,7 +508,8 @@ int setup_find_neighbours(const struct zinf_axis *axis, struct zinf_net *nets[2]
 
 /* Makes the mesh. Call before all else. */
 int setup_take_net(struct setup *s);
-/* Cuts every unit into slices for the ranks, and this rank's slice into sub-groups. */
+/* Cuts every unit into slices for the ranks, and this rank's slice into sub-groups, and finds what
+ * their state takes. */
 int setup_lay_out(struct setup *s);
 /* The axes along which units are cut. */
 void setup_cuts(const struct setup *s, struct zinf_axis at[ZINF_AXES]);
@@ -515,6 +519,9 @@ int setup_check_tensor(struct setup *s);
 /* Of ranks that are described: takes the sizes of another one along TENSOR, as ranks that there are
  * tell each other. */
 int setup_take_sizes(struct setup *s, const struct setup *other);
+/* What the state of sub-groups takes becomes the most that any rank along TENSOR has of it. other:
+ * a rank that is described, else NULL. */
+int setup_agree_state(struct setup *s, const struct setup *other);
 /* elems: [n_units], becomes the largest value that any rank has for each unit. */
 int setup_agree_elems(const struct setup *s, uint64_t *elems);
 /* setup_pipe.c: setup_cut_stages cuts the model into ranges of stages, takes this rank's and makes
@@ -585,8 +592,9 @@ static inline bool unit_has_codes(const struct setup *s, uint32_t unit)
 
 /* setup_optimizer: takes the run's optimizer. setup_add_optimizer: adds one that tensors name, and
  * returns its number or < 0; key: the configuration key for messages. setup_check_optimizers:
- * whether several ranks can have them; call once all are known. setup_state_bytes: sets state_bytes
- * and update_bytes; needs a layout. */
+ * whether several ranks can have them; call once all are known. setup_state_bytes: sets what the
+ * state of sub-groups takes, and needs a layout. setup_state_work: sets what follows from that, and
+ * what updates take. */
 int setup_optimizer(struct setup *s);
 int setup_add_optimizer(struct setup *s, const char *type, const char *key);
 int setup_check_optimizers(const struct setup *s);
@@ -598,6 +606,7 @@ int setup_n_moments(const struct setup *s);
  */
 int setup_kept_part(const struct setup *s);
 int setup_state_bytes(struct setup *s);
+int setup_state_work(struct setup *s);
 /* Whether a device whose memory the CPU cannot read can make this optimizer's update; whether it
  * may make those of some units. */
 bool setup_device_steps(const struct setup *s);

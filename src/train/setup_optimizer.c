@@ -370,8 +370,6 @@ static struct rule_work group_work(const struct setup *s, uint32_t group, double
 
 int setup_state_bytes(struct setup *s)
 {
-    if (trains(s) && s->grain == GRAIN_MATRICES && open_cpu(s))
-        return zinf_fail_in(-ENODEV, "the products of Muon");
     s->state_bytes = calloc(s->layout.n_groups + 1, sizeof *s->state_bytes);
     s->state_shares = calloc(s->layout.n_groups + 1, sizeof *s->state_shares);
     s->state_expected = calloc(s->layout.n_groups + 1, sizeof *s->state_expected);
@@ -381,15 +379,25 @@ int setup_state_bytes(struct setup *s)
     if (!s->state_bytes || !s->state_shares || !s->state_expected || !s->head_bytes ||
         !s->param_head_bytes || !s->group_work)
         return zinf_fail(-ENOMEM, "no memory for %u sub-groups", s->layout.n_groups);
-    double share;
-    const int code = find_matrix_share(s, &share);
-    if (code)
-        return code;
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
         const bool trained = unit_trains(s, s->layout.groups[g].unit);
         s->state_bytes[g] = trained ? rule_state_bytes(s, g) : 0;
         s->state_shares[g] = trained ? rule_state_share(s, g) : 1;
         s->state_expected[g] = trained ? rule_expected_state(s, g) : 0;
+    }
+    return 0;
+}
+
+int setup_state_work(struct setup *s)
+{
+    double share;
+    if (trains(s) && s->grain == GRAIN_MATRICES && open_cpu(s))
+        return zinf_fail_in(-ENODEV, "the products of Muon");
+    const int code = find_matrix_share(s, &share);
+    if (code)
+        return code;
+    for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
+        const bool trained = unit_trains(s, s->layout.groups[g].unit);
         s->head_bytes[g] = head_bytes(s, s->state_shares[g], s->state_bytes[g]);
         s->param_head_bytes[g] = head_bytes(s, rule_param_share(s), setup_group_param_bytes(s, g));
         s->group_work[g] = trained ? group_work(s, g, share) : (struct rule_work){0, 0, 0};

@@ -135,16 +135,45 @@ int setup_agree_elems(const struct setup *s, uint64_t *elems)
     return 0;
 }
 
+static bool has_same_tensors(const struct zinf_unit *a, const struct zinf_unit *b)
+{
+    bool same = a->elems == b->elems && a->n_tensors == b->n_tensors;
+    for (uint32_t i = 0; same && i < a->n_tensors; i++)
+        same = a->tensors[i].offset == b->tensors[i].offset &&
+               a->tensors[i].elems == b->tensors[i].elems;
+    return same;
+}
+
 int setup_take_sizes(struct setup *s, const struct setup *other)
 {
     if (!s->most_elems)
         s->most_elems = calloc(s->n_units + 1, sizeof *s->most_elems);
     if (!s->most_elems)
         return zinf_fail(-ENOMEM, "no memory for %u units", s->n_units);
-    for (uint32_t u = 0; u < s->n_units; u++)
+    for (uint32_t u = 0; u < s->n_units; u++) {
         if (other->stages->units[u].elems > s->most_elems[u])
             s->most_elems[u] = other->stages->units[u].elems;
+        s->uneven |= !has_same_tensors(&s->stages->units[u], &other->stages->units[u]);
+    }
     return agree_sizes(s, &other->walk);
+}
+
+/* Where optimizers of tensors differ, a row more moves the borders between their parts of a unit's
+ * state, each of which begins at a page. */
+int setup_agree_state(struct setup *s, const struct setup *other)
+{
+    const struct {
+        void *own;
+        const void *others;
+    } all[] = {
+        {s->state_bytes, other ? other->state_bytes : NULL},
+        {s->state_shares, other ? other->state_shares : NULL},
+        {s->state_expected, other ? other->state_expected : NULL},
+    };
+    int code = 0;
+    for (size_t i = 0; !code && i < sizeof all / sizeof *all; i++)
+        code = take_most(s, all[i].own, all[i].others, s->layout.n_groups);
+    return code;
 }
 
 int setup_check_tensor(struct setup *s)
