@@ -130,6 +130,56 @@ static void make_pools(struct emitter *e)
     ring_init(e, &e->kept, KEPT_SLOTS);
 }
 
+static void take_arrays(struct emitter *e)
+{
+    const uint32_t n = e->p->setup->n_units;
+    e->carried_filled = array(e, e->carried.n, sizeof *e->carried_filled);
+    e->d_carried_left = array(e, e->d_carried.n, sizeof *e->d_carried_left);
+    e->staged = array(e, n, sizeof *e->staged);
+    e->staged_as = array(e, n, sizeof *e->staged_as);
+    e->fetched = array(e, n, sizeof *e->fetched);
+    e->encoded = array(e, n, sizeof *e->encoded);
+    e->grads_seen = array(e, n, sizeof *e->grads_seen);
+    e->grads_total = array(e, n, sizeof *e->grads_total);
+    e->turns_seen = array(e, n, sizeof *e->turns_seen);
+    e->operands = array(e, e->walk->most_operands, sizeof *e->operands);
+    e->stage_uses = array(e, 2 * (e->walk->most_operands + FEW_USES), sizeof *e->stage_uses);
+    e->contributions = array(e, e->walk->most_units, sizeof *e->contributions);
+    e->swept = array(e, n, sizeof *e->swept);
+    e->swept_sums = array(e, n, sizeof *e->swept_sums);
+}
+
+/* What a program's operations use from the beginning; n_fixed: how many there are. */
+static void take_resources(struct emitter *e)
+{
+    const struct plan *p = e->p;
+    const uint32_t n = p->setup->n_units;
+    const size_t live = (size_t)p->itinerary.live;
+    resources(e, &e->own, n);
+    resources(e, &e->images, n);
+    resources(e, &e->param, n);
+    resources(e, &e->grad, n);
+    resources(e, &e->done, n);
+    resources(e, &e->x, (size_t)plan_n_leaving(p) * live);
+    resources(e, &e->carried_home, carried_homes(p, false) + carried_homes(p, true));
+    resource(e, &e->inputs);
+    resource(e, &e->unpacked);
+    resource(e, &e->losses);
+    resource(e, &e->logits);
+    resource(e, &e->whole_grads);
+    resource(e, &e->sequence);
+    resource(e, &e->update_work);
+    resource(e, &e->wire);
+    if (is_piped(p->setup))
+        resources(e, &e->crossing, live);
+    resource(e, &e->record);
+    resources(e, &e->weighed, (size_t)e->walk->n_choices * live);
+    resources(e, &e->listed, (size_t)e->walk->n_choices * live);
+    resources(e, &e->decided, e->walk->n_choices);
+    resource(e, &e->choice);
+    e->n_fixed = e->choice + 1; /* the last that was made */
+}
+
 int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program, const char *name)
 {
     memset(e, 0, sizeof *e);
@@ -142,47 +192,11 @@ int emitter_init(struct emitter *e, struct plan *p, struct zinf_program *program
     zinf_program_fini(program);
     e->code = zinf_program_init(program, name);
     make_pools(e);
-    uint32_t n = p->setup->n_units;
-    resources(e, &e->own, n);
-    resources(e, &e->images, n);
-    resources(e, &e->param, n);
-    resources(e, &e->grad, n);
-    resources(e, &e->done, n);
-    resources(e, &e->x, (size_t)plan_n_leaving(p) * (size_t)p->itinerary.live);
-    resources(e, &e->carried_home, carried_homes(p, false) + carried_homes(p, true));
-    e->carried_filled = array(e, e->carried.n, sizeof *e->carried_filled);
-    e->d_carried_left = array(e, e->d_carried.n, sizeof *e->d_carried_left);
-    e->staged = array(e, n, sizeof *e->staged);
-    e->staged_as = array(e, n, sizeof *e->staged_as);
-    e->fetched = array(e, n, sizeof *e->fetched);
-    e->encoded = array(e, n, sizeof *e->encoded);
-    e->grads_seen = array(e, n, sizeof *e->grads_seen);
-    e->grads_total = array(e, n, sizeof *e->grads_total);
-    e->turns_seen = array(e, n, sizeof *e->turns_seen);
+    take_resources(e);
+    take_arrays(e);
     e->n_turns = 1;
-    e->operands = array(e, e->walk->most_operands, sizeof *e->operands);
-    e->stage_uses = array(e, 2 * (e->walk->most_operands + FEW_USES), sizeof *e->stage_uses);
-    e->contributions = array(e, e->walk->most_units, sizeof *e->contributions);
-    e->swept = array(e, n, sizeof *e->swept);
-    e->swept_sums = array(e, n, sizeof *e->swept_sums);
-    for (uint32_t u = 0; !e->code && u < n; u++)
+    for (uint32_t u = 0; !e->code && u < p->setup->n_units; u++)
         e->fetched[u].here = program != &p->fill && unit_stays(p, u);
-    resource(e, &e->inputs);
-    resource(e, &e->unpacked);
-    resource(e, &e->losses);
-    resource(e, &e->logits);
-    resource(e, &e->whole_grads);
-    resource(e, &e->sequence);
-    resource(e, &e->update_work);
-    resource(e, &e->wire);
-    if (is_piped(p->setup))
-        resources(e, &e->crossing, (size_t)p->itinerary.live);
-    resource(e, &e->record);
-    resources(e, &e->weighed, (size_t)e->walk->n_choices * (size_t)p->itinerary.live);
-    resources(e, &e->listed, (size_t)e->walk->n_choices * (size_t)p->itinerary.live);
-    resources(e, &e->decided, e->walk->n_choices);
-    resource(e, &e->choice);
-    e->n_fixed = e->choice + 1; /* the last that was made */
     return e->code;
 }
 
