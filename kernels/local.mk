@@ -34,8 +34,10 @@ program_tests += tests/kernels/kernels_quantized_test
 EXTRA_DIST += tests/compare/against_bitsandbytes.py
 
 # The inner loops once per instruction set. No trapping and no errno: loops with conditions and
-# square roots become vectors; NaN and infinity keep their meaning.
-KERNELS_SIMD_CFLAGS = $(AM_CFLAGS) -O3 -ftree-vectorize -fno-math-errno -fno-trapping-math
+# square roots become vectors; NaN and infinity keep their meaning. CFLAGS come behind these and may
+# lower the level of optimisation; results then have the bits of -O2 all the same (m4/isa.m4).
+KERNELS_SIMD_CFLAGS = $(AM_CFLAGS) -O3 -ftree-vectorize $(FUSE_CFLAGS) -fno-math-errno \
+	-fno-trapping-math
 noinst_LTLIBRARIES += libkernels_scalar.la
 libkernels_scalar_la_SOURCES = kernels/host_simd_scalar.c
 libkernels_scalar_la_CFLAGS = $(KERNELS_SIMD_CFLAGS)

@@ -1,5 +1,6 @@
 # ZINF_ISA: conditionals HAVE_AVX2, HAVE_AVX512, HAVE_AVX512_BF16 and HAVE_AMX_BF16, and the flags
-# of the per-ISA files.
+# of the per-ISA files. FUSE_CFLAGS: a product and a sum become one operation, with one rounding, at
+# every level of optimisation but 0; gcc does so from -O2 on by itself, and clang always.
 AC_DEFUN([ZINF_ISA], [
 AVX2_CFLAGS="-mavx2 -mfma -mf16c"
 AVX512_CFLAGS="-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512"
@@ -27,7 +28,12 @@ AC_CACHE_CHECK([whether $CC accepts AMX flags], [zinf_cv_amx_bf16],
    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <immintrin.h>]], [[
      _tile_zero(0); _tile_dpbf16ps(0, 4, 6); _tile_release();]])],
      [zinf_cv_amx_bf16=$zinf_cv_avx512_bf16], [zinf_cv_amx_bf16=no])])
+AC_CACHE_CHECK([whether $CC accepts -fexpensive-optimizations], [zinf_cv_fuse],
+  [CFLAGS="$zinf_isa_save -Werror -fexpensive-optimizations"
+   AC_COMPILE_IFELSE([AC_LANG_PROGRAM()], [zinf_cv_fuse=yes], [zinf_cv_fuse=no])])
 CFLAGS="$zinf_isa_save"
+AS_IF([test $zinf_cv_fuse = yes], [FUSE_CFLAGS=-fexpensive-optimizations], [FUSE_CFLAGS=])
+AC_SUBST([FUSE_CFLAGS])
 AS_IF([test $zinf_cv_avx2 = yes], [zinf_isa_summary="$zinf_isa_summary avx2"
   AC_DEFINE([ZINF_HAVE_AVX2], [1], [the AVX2 files are built])])
 AS_IF([test $zinf_cv_avx512 = yes], [zinf_isa_summary="$zinf_isa_summary avx512"
