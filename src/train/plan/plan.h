@@ -401,10 +401,10 @@ static inline uint64_t plan_losses(const struct plan *p, bool on_host)
            : on_host ? plan_chunk_stagings(p)
                      : 1;
 }
+/* Bytes of the quantised weights of the unit that has most, when they are dequantised. */
+uint64_t plan_numbers_bytes(const struct plan *p);
 /* goes_together: whether several micro-batches go through a layer before the next one; goes_once:
  * whether all of the step do, in both directions. */
-/* Bytes of a unit's quantised weights when they are dequantised. */
-uint64_t plan_numbers_bytes(const struct plan *p);
 static inline bool goes_together(const struct plan *p)
 {
     return p->itinerary.together > 1;

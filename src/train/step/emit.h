@@ -54,11 +54,11 @@ struct made_grad {
     zinf_resource resource;
     bool onto; /* some of its products were added to the sum directly (OP_ONTO) */
 };
-/* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
 /* Sums that wait at once: one for each level of a tree of MAX_LAYER_MAJOR leaves, one for a leaf
  * that is being made, and one for the part that comes next; or one for each part of a sequence that
  * a rank may have, and one more. */
 #define MAX_PARTIAL_SUMS 33
+/* One unit's gradients of a range of micro-batches, summed on the device into one contribution. */
 struct contribution {
     /* partial sums that still have to be added up, the newest last */
     struct made_grad sums[MAX_PARTIAL_SUMS];
