@@ -110,10 +110,10 @@ static struct relative relative_open(const struct zinf_attention *args, int64_t 
                                      float *scratch)
 {
     const struct zinf_relative *table = args->relative;
-    const struct host_relative_size size = host_relative_size(args);
     struct relative rel = {.on = table != NULL};
     if (!table)
         return rel;
+    const struct host_relative_size size = host_relative_size(args);
     const struct head keys = table_at(table->keys, args, head);
     const struct head queries = table_at(table->queries, args, head);
     rel.ld = (int64_t)size.rows;
