@@ -23,7 +23,9 @@ struct zinf_dropout {
 /* The terms that disentangled attention adds to the score of query i and key j (He et al., arXiv
  * 2006.03654): scale (q_i . keys[t] + k_j . queries[t]), where row t stands for their distance. For
  * a key n tokens before its query t = half + b, for one n tokens behind it t = half - b, limited to
- * [0, 2 half - 1]; b, at most half, is the last one with starts[b] <= n. */
+ * [0, 2 half - 1]; b, at most half, is the last one with starts[b] <= n. Where queries and keys are
+ * parts of one sequence n goes by their places in it: n = (first_query + i) - (first_key + j).
+ * Every call has the whole table. */
 struct zinf_relative {
     int64_t half; /* half of the rows, at most ZINF_RELATIVE_MAX_HALF */
     /* [half + 1] in the caller's memory on every device, from 0, not decreasing; read before the
@@ -32,7 +34,9 @@ struct zinf_relative {
     int64_t ld; /* elements from row to row of all these arrays */
     /* [2 half][n_heads head_dim] in the type of qkv; NULL: the term is left out */
     const void *queries, *keys;
-    /* backward: sums over samples, overwritten; NULL where queries or keys is */
+    /* backward: sums over samples, overwritten, also the rows that no distance has, with 0; NULL
+     * where queries or keys is. With keys of several calls the last call alone writes them, and
+     * rounds them once: sums over all calls, which are in zinf_attention_running until then. */
     void *d_queries, *d_keys;
 };
 #define ZINF_RELATIVE_MAX_HALF 512 /* as many as fit into a GPU kernel's arguments */
@@ -42,7 +46,9 @@ struct zinf_relative {
  * tile that a call has cut. So out and lse have the bits that one call gives: of the host, wherever
  * keys are cut; of a GPU, where that is between tiles. Backward, with sums of its own and neither
  * part nor numbers: the gradients of queries, which are rounded once; they have the bits of one
- * call where keys are cut between tiles. */
+ * call where keys are cut between tiles, but not with relative positions, whose terms each call
+ * adds behind those of its keys. What a call adds to sums depends on its arguments alone, so that
+ * the same calls in the same order leave the same bits. */
 struct zinf_attention_running {
     /* first: nothing is there yet; last: out and lse, or d_qkv, are written, by no other */
     bool first, last;
@@ -51,6 +57,10 @@ struct zinf_attention_running {
     float *sums;
     float *part;    /* the same within a tile; NULL: calls are cut between tiles alone */
     float *numbers; /* [batch][n_heads][seq][ZINF_ATTENTION_NUMBERS] of the device's own */
+    /* Backward with relative positions: [zinf_relative_sums] floats of the device's own, from which
+     * the last call makes d_queries and d_keys. The first call overwrites all that later ones read.
+     */
+    float *rows;
 };
 #define ZINF_ATTENTION_TILE 64
 #define ZINF_ATTENTION_NUMBERS 18
@@ -65,8 +75,8 @@ struct zinf_attention {
     int64_t batch, seq, n_heads, n_kv_heads, head_dim;
     /* Number of keys of a sample if keys and values are in kv, and qkv has queries alone; 0: they
      * are in qkv. Keys are of another sequence (cross-attention), or of the same sequence in parts:
-     * query 0 is then token first_query, key 0 is token first_key, and causal, window and slopes go
-     * by these positions. */
+     * query 0 is then token first_query, key 0 is token first_key, and causal, window, slopes and
+     * relative positions go by these positions. */
     int64_t key_seq;
     int64_t first_query, first_key;
     /* Length of a sequence that comes in parts, for dropout, which counts as for the whole
@@ -88,7 +98,8 @@ struct zinf_attention {
      * [n_heads][zinf_attention_distances] on the device; NULL: none. */
     const float *bias;
     /* In the caller's memory; NULL: none. Only without causal, with n_kv_heads = n_heads, and
-     * without window, softcap, slopes, bias and keys of another sequence. */
+     * without window, softcap, slopes, bias and keys of another sequence: keys in kv are of the
+     * same one, with whole_seq and without whole_keys. */
     const struct zinf_relative *relative;
     /* The document of each token, from 1. A token sees only keys of its own document, and none if
      * it is 0 (padding). [batch][seq] on the device; NULL: a sample is one document. key_segments
@@ -126,6 +137,11 @@ static inline int64_t zinf_attention_ahead(const struct zinf_attention *args)
 static inline int64_t zinf_attention_distances(const struct zinf_attention *args)
 {
     return args->seq + zinf_attention_keys(args) - 1;
+}
+/* Floats of zinf_attention_running.rows: [keys, queries][2 half][n_heads head_dim]. */
+static inline uint64_t zinf_relative_sums(const struct zinf_attention *args)
+{
+    return 4 * (uint64_t)(args->relative->half * args->n_heads * args->head_dim);
 }
 #define ZINF_ATTENTION_MAX_SLOPES 256 /* as many as fit into a GPU kernel's arguments */
 

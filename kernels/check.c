@@ -112,7 +112,8 @@ int check_norm(const struct zinf_norm *a, const char *operation)
 static int check_relative(const struct zinf_attention *a, const char *operation)
 {
     const struct zinf_relative *r = a->relative;
-    const bool alone = !a->causal && !a->window && !a->key_seq && !a->bias && !a->slopes &&
+    const bool other = a->key_seq && (!a->whole_seq || a->whole_keys);
+    const bool alone = !a->causal && !a->window && !other && !a->bias && !a->slopes &&
                        a->softcap == 0.0f && a->n_heads == a->n_kv_heads;
     bool rises = r->half >= 1 && r->half <= ZINF_RELATIVE_MAX_HALF && !r->starts[0];
     for (int64_t b = 1; rises && b <= r->half; b++)
@@ -152,9 +153,12 @@ static int check_running(const struct zinf_attention *a, const char *operation)
 {
     const struct zinf_attention_running *running = a->running;
     const int64_t end = a->first_key + a->key_seq, tile = ZINF_ATTENTION_TILE;
-    if (!a->key_seq || a->relative)
+    if (!a->key_seq)
+        return zinf_fail(-EINVAL, "%s: keys of several calls need key_seq", operation);
+    if (a->relative && !running->numbers && !running->rows)
         return zinf_fail(-EINVAL,
-                         "%s: keys of several calls need key_seq, and no relative positions",
+                         "%s: relative positions and keys of several calls need memory for the "
+                         "gradients of rows",
                          operation);
     if (running->numbers && !running->part &&
         (a->first_key % tile || (!running->last && end % tile)))

@@ -150,11 +150,24 @@ static inline bool host_attention_shares(const struct zinf_attention *args)
            seq * HOST_TILE_KEYS <= seq * (3 * dim + 2) + keys * 2 * dim;
 }
 
-/* Rows of the table of relative positions that a sequence uses, in whole panels. */
-static inline uint64_t host_relative_rows(const struct zinf_attention *args)
+/* What relative positions take beside that. */
+struct host_relative_size {
+    uint64_t rows;      /* of the table that a call uses, at most, in whole panels */
+    uint64_t distances; /* room for one number each */
+    uint64_t seq, all;  /* queries; queries or keys, with places before key 0: in whole tiles */
+};
+
+static inline struct host_relative_size host_relative_size(const struct zinf_attention *args)
 {
-    const int64_t reach = 2 * args->seq - 1, all = 2 * args->relative->half;
-    return zinf_align_up((uint64_t)(reach < all ? reach : all), HOST_TILE_KEYS);
+    const int64_t reach = zinf_attention_distances(args), half = args->relative->half;
+    const uint64_t seq = zinf_align_up((uint64_t)args->seq, HOST_TILE_KEYS);
+    const uint64_t keys = zinf_align_up((uint64_t)zinf_attention_keys(args), HOST_TILE_KEYS);
+    const uint64_t places = keys + (args->running ? HOST_TILE_KEYS : 0);
+    return (struct host_relative_size){
+        .rows = zinf_align_up((uint64_t)(reach < 2 * half ? reach : 2 * half), HOST_TILE_KEYS),
+        .distances = seq + keys,
+        .seq = seq,
+        .all = seq > places ? seq : places};
 }
 
 /* The same with relative positions. */
@@ -163,12 +176,12 @@ static inline uint64_t host_attention_scratch_floats(const struct zinf_attention
     const uint64_t plain = host_attention_plain_floats(args);
     if (!args->relative)
         return plain;
-    const uint64_t rows = host_relative_rows(args);
-    const uint64_t seq = zinf_align_up((uint64_t)args->seq, HOST_TILE_KEYS);
+    const struct host_relative_size size = host_relative_size(args);
     const uint64_t dim = zinf_align_up((uint64_t)args->head_dim, HOST_TILE_ALIGN);
     /* rows by distance; each term's rows, in both orders, and gradients; scores of all tokens and
      * of a tile, and gradients of both */
-    return plain + 2 * seq + rows * (6 * dim + 2 * seq + 2 * HOST_TILE_KEYS);
+    return plain + size.distances +
+           size.rows * (6 * dim + size.all + size.seq + 2 * HOST_TILE_KEYS);
 }
 
 #endif

@@ -279,7 +279,7 @@ static void backward_prepare(const struct zinf_attention *args, int64_t b, int64
     if (args->d_bias)
         memset(args->d_bias + unit * distances, 0, (size_t)distances * sizeof *args->d_bias);
     begin_query(args, b, head, s, own);
-    relative_begin(s->relative, b, s->query);
+    relative_begin(s->relative, args, b, head, s->query);
 }
 
 /* dK and dV begin with 0, or with the sums of earlier calls. */

@@ -303,7 +303,8 @@ static void tiles_attention_forward(const struct zinf_attention *args, int64_t b
         /* query has room for a tile of keys and is not used yet */
         pack_behind(s.query, &key, (struct range){at, at + HOST_TILE_KEYS}, keys, front);
         transpose_keys(s.keys + at * args->head_dim, s.query, args->head_dim, width);
-        relative_see_queries(&relative, s.query, at, min_i64(HOST_TILE_KEYS, keys - at));
+        const int64_t j = at - front;
+        relative_see_queries(&relative, s.query, j, min_i64(HOST_TILE_KEYS, keys - j));
     }
     pack_behind(s.values + own.first * width, &value, own, keys, front);
     team_wait(team);

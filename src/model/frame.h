@@ -65,7 +65,7 @@ struct zinf_shard_ranks {
  * PASS_CARRY, goes through the chunks in order and writes to this memory; backward goes from the
  * last chunk to the first and adds to its gradient. Of an input the chunk's rows are at hand, and a
  * few beside them of the same sequence (ZINF_INPUT_MARGIN). */
-#define ZINF_INPUT_MARGIN 16 /* rows of an input in front of those of a chunk, and behind them */
+#define ZINF_INPUT_MARGIN 32 /* rows of an input in front of those of a chunk, and behind them */
 struct zinf_chunk {
     int64_t whole; /* rows of the sequence; 0: rows are of whole sequences */
     int64_t first;

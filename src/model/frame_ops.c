@@ -91,7 +91,7 @@ int frame_norm_backward(struct zinf_frame *f, struct zinf_norm *args)
 static double relative_pairs(const struct zinf_attention *args)
 {
     const struct zinf_relative *r = args->relative;
-    const double reach = 2.0 * (double)args->seq - 1, all = 2.0 * (double)r->half;
+    const double reach = (double)zinf_attention_distances(args), all = 2.0 * (double)r->half;
     return ((r->keys != NULL) + (r->queries != NULL)) * (reach < all ? reach : all) / 2;
 }
 

@@ -304,6 +304,10 @@ struct zinf_stage {
     /* units that are at hand; units that are visited one after the other */
     struct zinf_ids units, sweep;
     uint32_t passed; /* of ops->passes */
+    /* With chunks: the stage carries numbers of the rows of in[carried], and CARRY_BACK adds to the
+     * gradient that BACKWARD has left there. If it is not 0, these passes have nothing to do with
+     * other activations that the stage takes. */
+    uint32_t carried;
     struct zinf_choice choice;
 };
 /* How tensor parallelism cuts a model: each matrix into `of` shards, of which this rank's graph has

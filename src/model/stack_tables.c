@@ -152,6 +152,7 @@ void stack_add_convolution(struct zinf_graph *graph, const struct stack *k, stru
         zinf_stage_append(graph, stage, ZINF_STAGE_IN, in[i]);
     zinf_stage_append(graph, stage, ZINF_STAGE_OUT, out);
     zinf_stage_append(graph, stage, ZINF_STAGE_UNITS, unit);
+    graph->stages[stage].carried = 1;
     v->x = out;
 }
 

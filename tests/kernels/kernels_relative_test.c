@@ -1,7 +1,8 @@
 /*
  * kernels_relative: attention to relative positions against plain softmax in double and its
- * gradient, with one term and with both, documents, dropout and every way that rows are given; and
- * rows beside their neighbours, of which backward is the transpose.
+ * gradient, with one term and with both, documents, dropout and every way that rows are given, of
+ * whole sequences and of parts of them; and rows beside their neighbours, of which backward is the
+ * transpose.
  */
 #include "kernels_testing.h"
 
@@ -291,6 +292,229 @@ static void test_bad_arguments_are_refused(void)
     fixture_close(&f);
 }
 
+/* ---- parts of a sequence ---- */
+
+/* Rows of all samples, part after part; rows of a part are sample after sample. */
+struct parts {
+    int64_t length; /* of each part but the last */
+    struct tensor queries, kv, out, lse, d_out, d_queries;
+    struct tensor d_kv;    /* fp32 sums */
+    struct tensor d_table; /* the sum of what all parts' queries leave, fp32 */
+    /* from call to call; they begin with anything */
+    struct tensor sums, in_tile, numbers, rows;
+    int32_t *segments;
+};
+
+static int64_t length_of(const struct problem *p, const struct parts *s, int64_t first)
+{
+    const int64_t left = p->args.seq - first;
+    return left < s->length ? left : s->length;
+}
+
+/* Copies columns of each row to rows of their own in parts. cols: columns of a row, the first one,
+ * how many. */
+static void deal(const struct problem *p, const struct parts *s, const void *whole, size_t width,
+                 const size_t cols[3], void *to)
+{
+    const size_t bytes = cols[2] * width;
+    for (int64_t b = 0; b < p->args.batch; b++)
+        for (int64_t t = 0; t < p->args.seq; t++) {
+            const int64_t first = t / s->length * s->length, n = length_of(p, s, first);
+            const int64_t row = p->args.batch * first + b * n + t - first;
+            memcpy((char *)to + (size_t)row * bytes,
+                   (const char *)whole +
+                       ((size_t)(b * p->args.seq + t) * cols[0] + cols[1]) * width,
+                   bytes);
+        }
+}
+
+static void parts_open(struct parts *s, const struct problem *p, int64_t length)
+{
+    const struct zinf_attention *a = &p->args;
+    const size_t width = zinf_dtype_bytes(a->dtype), c = (size_t)(a->n_heads * a->head_dim);
+    const size_t rows = (size_t)(a->batch * a->seq), one = (size_t)(a->batch * length);
+    const size_t numbers = one * (size_t)a->n_heads * ZINF_ATTENTION_NUMBERS;
+    *s = (struct parts){
+        .length = length,
+        .queries = tensor_new(a->dtype, rows * c),
+        .kv = tensor_new(a->dtype, rows * 2 * c),
+        .out = tensor_new(a->dtype, rows * c),
+        .lse = tensor_new(ZINF_DTYPE_F32, rows * (size_t)a->n_heads),
+        .d_out = tensor_new(a->dtype, rows * c),
+        .d_queries = tensor_new(a->dtype, rows * c),
+        .d_kv = tensor_new(ZINF_DTYPE_F32, rows * 2 * c),
+        .d_table = tensor_new(ZINF_DTYPE_F32, p->d_rows.n),
+        .sums = tensor_random(ZINF_DTYPE_F32, one * c, 6, 1.0f),
+        .in_tile = tensor_random(ZINF_DTYPE_F32, one * c, 7, 1.0f),
+        .numbers = tensor_random(ZINF_DTYPE_F32, numbers, 8, 1.0f),
+        .rows = tensor_random(ZINF_DTYPE_F32, zinf_relative_sums(a), 9, 1.0f),
+        .segments = calloc(rows, sizeof(int32_t)),
+    };
+    deal(p, s, p->qkv.data, width, (const size_t[]){3 * c, 0, c}, s->queries.data);
+    deal(p, s, p->qkv.data, width, (const size_t[]){3 * c, c, 2 * c}, s->kv.data);
+    deal(p, s, p->d_out.data, width, (const size_t[]){c, 0, c}, s->d_out.data);
+    deal(p, s, p->segments, sizeof(int32_t), (const size_t[]){1, 0, 1}, s->segments);
+}
+
+static void parts_close(struct parts *s)
+{
+    struct tensor *tensors[] = {&s->queries,   &s->kv,   &s->out,     &s->lse,
+                                &s->d_out,     &s->d_kv, &s->d_table, &s->sums,
+                                &s->d_queries, &s->rows, &s->in_tile, &s->numbers};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        tensor_free(tensors[i]);
+    free(s->segments);
+}
+
+static void *elem(const struct tensor *t, int64_t i)
+{
+    return (char *)t->data + (size_t)i * zinf_dtype_bytes(t->dtype);
+}
+
+/* The part of queries from token `first` on with the part of keys from `key` on. */
+static struct zinf_attention pair_of(const struct problem *p, const struct parts *s, int64_t first,
+                                     int64_t key)
+{
+    const int64_t row = p->args.batch * first, key_row = p->args.batch * key;
+    const int64_t c = p->args.n_heads * p->args.head_dim;
+    struct zinf_attention a = p->args;
+    a.seq = length_of(p, s, first);
+    a.key_seq = length_of(p, s, key);
+    a.first_query = first;
+    a.first_key = key;
+    a.whole_seq = p->args.seq;
+    a.segments = p->args.segments ? s->segments + row : NULL;
+    a.key_segments = p->args.segments ? s->segments + key_row : NULL;
+    a.qkv = elem(&s->queries, row * c);
+    a.kv = elem(&s->kv, key_row * 2 * c);
+    a.out = elem(&s->out, row * c);
+    a.lse = elem(&s->lse, row * p->args.n_heads);
+    a.d_out = elem(&s->d_out, row * c);
+    a.d_qkv = elem(&s->d_queries, row * c);
+    a.d_kv_sums = elem(&s->d_kv, key_row * 2 * c);
+    return a;
+}
+
+/* Each part's queries over the keys of one part after the other. */
+static void run_parts(struct fixture *f, struct problem *p, struct parts *s, bool backward)
+{
+    struct zinf_attention_running running = {.sums = s->sums.data};
+    if (backward)
+        running.rows = s->rows.data;
+    else
+        running.numbers = s->numbers.data;
+    running.part = backward ? NULL : s->in_tile.data;
+    for (int64_t first = 0; first < p->args.seq; first += s->length) {
+        for (int64_t key = 0; key < p->args.seq; key += s->length) {
+            struct zinf_attention a = pair_of(p, s, first, key);
+            running.first = key == 0;
+            running.last = key + s->length >= p->args.seq;
+            a.running = &running;
+            CHECKF(!(backward ? f->ops->attention_backward : f->ops->attention_forward)(f->q, &a),
+                   "%s", zinf_error());
+        }
+        for (size_t e = 0; backward && e < p->d_rows.n; e++)
+            ((float *)s->d_table.data)[e] += (float)get(&p->d_rows, e);
+    }
+}
+
+/* The bits of one call, wherever keys are cut. */
+static void compare_forward(struct fixture *f, const struct problem *p, const struct parts *s)
+{
+    const struct zinf_attention *a = &p->args;
+    const size_t c = (size_t)(a->n_heads * a->head_dim);
+    struct tensor out = tensor_copy(&s->out), lse = tensor_copy(&s->lse);
+    deal(p, s, p->out.data, zinf_dtype_bytes(a->dtype), (const size_t[]){c, 0, c}, out.data);
+    for (int64_t unit = 0; unit < a->batch * a->n_heads; unit++)
+        for (int64_t t = 0; t < a->seq; t++) {
+            const int64_t first = t / s->length * s->length, n = length_of(p, s, first);
+            const int64_t to = a->batch * a->n_heads * first + unit * n + t - first;
+            memcpy(elem(&lse, to), elem(&p->lse, unit * a->seq + t), sizeof(float));
+        }
+    CHECKF(tensor_same_bits(&out, &s->out), "by %d, %s", (int)s->length, f->name);
+    CHECKF(tensor_same_bits(&lse, &s->lse), "by %d, %s", (int)s->length, f->name);
+    tensor_free(&out);
+    tensor_free(&lse);
+}
+
+/* The gradients of the reference. Each part's queries round what they give the table. */
+static void compare_backward(struct fixture *f, const struct problem *p, const struct parts *s)
+{
+    const double epsilon = dtype_epsilon(p->args.dtype);
+    const size_t c = (size_t)(p->args.n_heads * p->args.head_dim);
+    double *queries = calloc(s->d_queries.n, sizeof *queries);
+    double *kv = calloc(s->d_kv.n, sizeof *kv);
+    deal(p, s, p->want_x, sizeof(double), (const size_t[]){3 * c, 0, c}, queries);
+    deal(p, s, p->want_x, sizeof(double), (const size_t[]){3 * c, c, 2 * c}, kv);
+    CHECK_NEAR(f, &s->d_queries, queries, 6e-5 + 12.0 * epsilon, 2e-5 + 2.0 * epsilon);
+    CHECK_NEAR(f, &s->d_kv, kv, 6e-5 + 12.0 * epsilon, 2e-5 + 2.0 * epsilon);
+    CHECK_NEAR(f, &s->d_table, p->want_r, 2e-4 + 48.0 * epsilon, 2e-5 + 2.0 * epsilon);
+    free(queries);
+    free(kv);
+}
+
+/* 5: cut within tiles; 64: between them; 0: into one part and a single token. */
+static void check_parts(struct fixture *f, const struct shape *shape, enum zinf_dtype dtype,
+                        int64_t length)
+{
+    struct problem p;
+    struct parts s, again;
+    const int64_t most = shape->seq > 1 ? shape->seq - 1 : 1;
+    length = length && length < most ? length : most;
+    problem_open(&p, dtype, shape);
+    reference(&p);
+    CHECKF(!f->ops->attention_forward(f->q, &p.args), "%s", zinf_error());
+    parts_open(&s, &p, length);
+    run_parts(f, &p, &s, false);
+    compare_forward(f, &p, &s);
+    run_parts(f, &p, &s, true);
+    compare_backward(f, &p, &s);
+    parts_open(&again, &p, length);
+    run_parts(f, &p, &again, false);
+    memset(again.rows.data, 0xff, again.rows.n * sizeof(float)); /* NaN */
+    run_parts(f, &p, &again, true);
+    CHECK(tensor_same_bits(&s.d_queries, &again.d_queries) &&
+          tensor_same_bits(&s.d_kv, &again.d_kv) && tensor_same_bits(&s.d_table, &again.d_table));
+    parts_close(&s);
+    parts_close(&again);
+    problem_close(&p);
+}
+
+static void part_cases(struct fixture *f)
+{
+    static const int64_t lengths[] = {5, 64, 0};
+    for (int i = 0; i < N_SHAPES; i++)
+        for (int k = 0; k < 3 * 3; k++)
+            check_parts(f, &shapes[i], all_dtypes[k % 3], lengths[k / 3]);
+}
+
+static void test_parts_of_a_sequence(void)
+{
+    for_each_device(part_cases);
+}
+
+static void test_bad_parts_are_refused(void)
+{
+    struct zinf_attention_running running = {.first = true, .last = true};
+    struct fixture f;
+    struct problem p;
+    struct parts s;
+    fixture_open(&f, ZINF_ISA_SCALAR, 1);
+    problem_open(&p, ZINF_DTYPE_F32, &shapes[0]);
+    parts_open(&s, &p, 4);
+    struct zinf_attention a = pair_of(&p, &s, 0, 0);
+    a.running = &running;
+    running.sums = s.sums.data;
+    CHECK(f.ops->attention_backward(f.q, &a) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "gradients of rows") != NULL, "%s", zinf_error());
+    a.whole_keys = a.whole_seq;
+    CHECK(f.ops->attention_forward(f.q, &a) == -EINVAL);
+    CHECKF(strstr(zinf_error(), "another sequence") != NULL, "%s", zinf_error());
+    parts_close(&s);
+    problem_close(&p);
+    fixture_close(&f);
+}
+
 /* ---- neighbours ---- */
 
 static double shown(const struct zinf_unfold *a, const double *x, int64_t i, int64_t place)
@@ -357,6 +581,8 @@ int main(void)
 {
     TAP_RUN(test_relative_positions_match_the_reference);
     TAP_RUN(test_bad_arguments_are_refused);
+    TAP_RUN(test_parts_of_a_sequence);
+    TAP_RUN(test_bad_parts_are_refused);
     TAP_RUN(test_rows_beside_their_neighbours);
     return tap_done();
 }

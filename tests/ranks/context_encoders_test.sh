@@ -22,6 +22,7 @@ shares_keys() { # the last two of four layers take the keys of the first two
 check "a Gemma 4" run 0 shares_keys
 tokenizer=$SRCDIR/examples/classify
 check "a BERT" run 0 small_encoder bert base
+check "a DeBERTa with a convolution" run 0 small_encoder deberta-v2 v2-xlarge
 sed 1d "$SRCDIR/examples/classify/pairs-train.tsv" | cut -f1 | head -n 40 >lines.txt
 awk '{ print "{\"text\": \"" $0 "\", \"summary\": \"" substr($0, 1, 9) "\"}" }' lines.txt >rows.jsonl
 
@@ -39,7 +40,7 @@ train() { # model, output, options...
     model=$1 output=$2
     shift 2
     case $model in
-    bert) task="--task masked-lm --seq-len 19 --data lines.txt" ;;
+    bert | deberta-v2) task="--task masked-lm --seq-len 19 --data lines.txt" ;;
     gemma4) task="--seq-len 19 --data lines.txt" ;;
     *) task="--source-column text --target-column summary --source-len 37 --seq-len 17 --data rows.jsonl" ;;
     esac
@@ -52,7 +53,7 @@ config whole.json 1 none 0
 config parts.json 4 none 0
 config ram.json 4 none 0.1 ', "sequence_chunk": 3'
 config drive.json 4 nvme 0.1 ', "sequence_chunk": 3, "direct": false, "activation_device": "nvme"'
-for model in t5 bert gemma4; do
+for model in t5 bert deberta-v2 gemma4; do
     if [ $model != gemma4 ]; then # whose third step rounds more
         check "$model in one piece" run 0 train $model $model.whole --config whole.json
         check "and in four" run 0 train $model $model.parts --config parts.json

@@ -12,8 +12,8 @@
 
 static const char *const pairs[] = {"pair_a", "pair_b",   "pair_c",  "pair_d",
                                     "kto_a",  "reward_a", "reward_b"};
-static const char *const embeds[] = {"bert_e", "qwen3_e"};
-enum { N_PAIRS = sizeof pairs / sizeof *pairs, N_EMBEDS = 2, MOST_SAMPLES = 256 };
+static const char *const embeds[] = {"bert_e", "qwen3_e", "deberta_v2_x"};
+enum { N_PAIRS = sizeof pairs / sizeof *pairs, N_EMBEDS = 3, MOST_SAMPLES = 256 };
 
 /* Chunks that divide the sequence and that do not, chunks in parts, and parts of several chunks. */
 static const struct cut {

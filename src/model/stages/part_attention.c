@@ -183,9 +183,9 @@ static int attend(struct zinf_frame *f, const struct attention_spec *s,
     const struct zinf_relative relative = relative_args(f, s, qkv, NULL);
     if (frame_decoding(f))
         return attention_cached(f, s, kept, qkv);
+    args.relative = s->relative.half ? &relative : NULL;
     if (f->compute->chunk.whole)
         return attention_chunk(f, s, &args);
-    args.relative = s->relative.half ? &relative : NULL;
     int code = distance_bias(f, s, &args, false);
     return code ? code : frame_attention(f, &args);
 }

@@ -36,9 +36,8 @@ static int check(const struct zinf_frame *f, const struct attention_spec *s)
 {
     const bool ahead = s->both_ways && !f->compute->chunk.keys_first;
     const bool cut = s->carried_pieces && (s->source || s->both_ways || s->distance.n_buckets);
-    const char *what = ahead              ? "attention to later tokens"
-                       : cut              ? "an encoder, or attention to one, in parts of tensors"
-                       : s->relative.half ? "relative positions"
+    const char *what = ahead ? "attention to later tokens"
+                       : cut ? "an encoder, or attention to one, in parts of tensors"
                        : !f->stage->ops->carry ? "keys and values that it cannot hand over"
                                                : NULL;
     return what ? frame_refuse_chunks(f, what) : 0;
@@ -269,6 +268,8 @@ static int attend_backward(struct zinf_frame *f, const struct attention_spec *s,
     const uint64_t n = (uint64_t)(frame_rows(f) * query_cols(s));
     struct zinf_attention_running running = {.sums = frame_scratch(f, n * sizeof(float))};
     struct zinf_attention args = *whole;
+    if (args.relative)
+        running.rows = frame_scratch(f, zinf_relative_sums(&args) * sizeof(float));
     void *d_queries = args.d_qkv = frame_scratch(f, n * frame_width(f));
     struct distance_chunks distances = {0};
     int code = take_queries(f, s, &args);

@@ -3,7 +3,8 @@
  * and keys are made of rows of a table as they are of tokens: by the layer's own product, with the
  * table's rows behind those of the tokens, or by a product of their own. Either way they lie behind
  * qkv, and their gradients behind that of qkv. The table is a unit that all layers have at hand;
- * each normalises it for itself, which is little, and the sum of gradients is the unit's.
+ * each normalises it for itself, which is little, and the sum of gradients is the unit's. Each
+ * chunk of a sequence makes the rows once more, and gives the table a gradient of its own.
  */
 #include "model/stages/stages.h"
 

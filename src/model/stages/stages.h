@@ -62,7 +62,7 @@
  *           out: x. At hand: its unit and, if it has one, the unit with the table of its bias by
  *           distance or of relative positions
  *   convolution  norm(x + act(dropout(conv(rows)))) along the sequence. in: x, rows, segments;
- *           out: x
+ *           out: x. In chunks it carries rows, since a token sees those on both sides
  *   project a product, perhaps with a bias and an activation. in: x; out: x of another width
  *   classify  logits of a sample by its first or last token's row, and their loss. in: x, labels,
  *           the weights of samples if there are classes, last rows if it uses them; out: loss, or

@@ -101,9 +101,12 @@ bool call_reads(const struct emitter *e, const struct call *c, uint32_t value)
 {
     const struct zinf_value *v = &e->walk->graph->values[value];
     const enum zinf_pass pass = kind_pass(c->op.kind);
+    const bool carries = pass == ZINF_PASS_CARRY || pass == ZINF_PASS_CARRY_BACK;
+    if (v->kind == ZINF_VALUE_ACTIVATION && carries && c->stage->carried)
+        return value == c->stage->in.at[c->stage->carried];
     return v->kind != ZINF_VALUE_ACTIVATION || v->rows_of != ZINF_ROWS_OF_SOURCE ||
            !c->info->keys_first || walk_is_of_source(e->walk->graph, (uint32_t)c->op.stage) ||
-           pass == ZINF_PASS_CARRY || pass == ZINF_PASS_CARRY_BACK;
+           carries;
 }
 
 void call_inputs(struct emitter *e, struct call *c)
@@ -453,15 +456,23 @@ bool emit_has_gradient(const struct emitter *e, uint32_t value)
     return v->flows && v->place != WALK_NONE;
 }
 
-/* Gradients of what the stage takes: it adds to the first, and to others if a later stage has left
- * a gradient there. None of what it makes. */
+/* Whether the pass has to do with the gradient of an input. */
+static bool goes_back_to(const struct emitter *e, const struct call *c, uint32_t i)
+{
+    const uint32_t carried = c->stage->carried;
+    return i < c->stage->in.n && (!carried || i == carried) &&
+           emit_has_gradient(e, c->stage->in.at[i]);
+}
+
+/* Gradients of what the stage takes: it adds to that of what it carries, and to others if a later
+ * stage has left a gradient there. None of what it makes. */
 static void add_carried_gradients(struct emitter *e, struct call *c)
 {
     const struct zinf_ids *in = &c->stage->in;
     for (uint32_t i = 0; i < in->n + c->stage->out.n; i++) {
-        const bool fresh = i > 0 && i < in->n && !c->info->d_in_adds[i];
+        const bool fresh = i != c->stage->carried && i < in->n && !c->info->d_in_adds[i];
         struct zinf_operand at = {0};
-        if (i < in->n && emit_has_gradient(e, in->at[i]))
+        if (goes_back_to(e, c, i))
             at = emit_gradient(e, in->at[i], e->micro, fresh, &c->uses);
         call_operand(e, c, at);
     }
@@ -470,7 +481,7 @@ static void add_carried_gradients(struct emitter *e, struct call *c)
 static void end_carried_gradients(struct emitter *e, const struct call *c, uint32_t first)
 {
     for (uint32_t i = 0; i < c->stage->in.n; i++)
-        if (emit_has_gradient(e, c->stage->in.at[i]))
+        if (goes_back_to(e, c, i))
             emit_gradient_made(e, c->stage->in.at[i], e->micro, e->operands[first + i]);
 }
 
