@@ -1,8 +1,8 @@
 #!/bin/sh
 # Classes of samples whose sequences are visited in chunks or dealt to ranks: losses are close to
 # those of whole sequences, metrics on the way and predictions are theirs, and any number of seats
-# gives the same bits. BERT tells a class by the first row, LLaMA by the last one that is no
-# padding, which any chunk may have.
+# gives the same bits. BERT and DeBERTa tell a class by the first row, LLaMA by the last one that is
+# no padding, which any chunk may have.
 . "$SRCDIR/tests/support/command.sh"
 . "$SRCDIR/tests/support/ranks.sh"
 cd "$work" || exit 99
@@ -49,7 +49,7 @@ config chunks.json 5 1 0
 config parts.json 0 2 0
 config drops.json 5 2 0.1
 config masks.json 0 1 0.1
-for arch in "bert base" "llama 7b"; do
+for arch in "bert base" "deberta-v2 v2-xlarge" "llama 7b"; do
     # shellcheck disable=SC2086
     set -- $arch
     model=$1 tokenizer=bytes
