@@ -275,10 +275,9 @@ static void say_prediction(const struct train_show *s)
     const bool varies = zinf_dataset_has_samples(s->session->data) &&
                         !s->session->run.trainer.packed &&
                         !strcmp(s->session->config->pad_to, "longest");
-    if (s->predicted_range[1] > 0)
-        snprintf(range, sizeof range, " (%s to %s, as the drive was measured)",
-                 cli_duration(step, s->predicted_range[0]),
-                 cli_duration(all, s->predicted_range[1]));
+    cli_duration(step, s->predicted_range[0]);
+    if (s->predicted_range[1] > 0 && strcmp(step, cli_duration(all, s->predicted_range[1])))
+        snprintf(range, sizeof range, " (%s to %s, as the drive was measured)", step, all);
     line("predicted", "%s a step%s%s, %s for all of them, until %s; %s",
          cli_duration(step, s->predicted_seconds), varies ? " of the longest samples" : "", range,
          cli_duration(all, seconds), clock, sources);
