@@ -55,6 +55,15 @@ cat >turns.jsonl <<END
 END
 check "answers that are conversations, after a prompt that is a text" \
     train turns --data turns.jsonl --steps 1 --task preference --chat-template chatml --lora-rank 2 --seq-len 64
+one_of_each() {
+    train one --data text.txt --steps 1 --warmup-steps 1 &&
+        complains "batch         1 window a step" "length        1 step: " "warm-up of 1 step)" &&
+        train two --data text.txt --steps 2 --accumulate 2 &&
+        complains "batch         2 windows a step" "length        2 steps: "
+    run 0 "$zinf" estimate --model model && says "parameters on" &&
+        grep -q "^model  *[0-9]*,[0-9]* parameters on" said.out
+}
+check "one is not several, and thousands are told apart" one_of_each
 # A run makes several plans, and a warning of theirs is said once.
 said_once() {
     mkdir -p drive

@@ -290,8 +290,8 @@ static void print_seats(const struct estimate *e)
 
 void estimate_print(const struct estimate *e)
 {
-    char text[160];
-    snprintf(text, sizeof text, "%llu parameters on %s", (unsigned long long)e->now.params,
+    char text[160], params[32];
+    snprintf(text, sizeof text, "%s parameters on %s", cli_count(params, e->now.params),
              e->now.device);
     cli_print_field(stdout, "model", LABEL, text);
     print_ranks(e);
