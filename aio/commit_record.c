@@ -113,7 +113,7 @@ int commit_header_check(const void *blocks, const struct zinf_commit_options *op
         header.payload_bytes != options->payload_bytes)
         return zinf_fail(-EINVAL,
                          "the store holds the run's steps under another plan (model, number type, "
-                         "offloading, how layers are dealt to ranks): go back to that "
+                         "optimizer, offloading, how layers are dealt to ranks): go back to that "
                          "configuration, or remove the folder to go on from a checkpoint");
     return 0;
 }

@@ -211,8 +211,8 @@ static int open_path(struct zinf_store *store, int i)
         plan.stripe_bytes != store->stripe_bytes || plan.bank_bytes != store->bank_bytes)
         return zinf_fail(-EEXIST,
                          "%s holds the run's steps under another plan (model, number type, "
-                         "sub_group_size, offloading): go back to that configuration, or remove "
-                         "the folder to go on from a checkpoint",
+                         "optimizer, sub_group_size, offloading): go back to that configuration, "
+                         "or remove the folder to go on from a checkpoint",
                          path->folder.path);
     if (i == 0)
         zinf_store_map_restore(store, plan.pattern, plan.pattern_length);

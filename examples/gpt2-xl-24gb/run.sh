@@ -4,7 +4,8 @@
 #
 # usage: run.sh xl|13b TEXT FOLDER [ARGUMENT-OF-ZINF-TRAIN...]
 #   TEXT     a text to train on
-#   FOLDER   receives model, run and, for 13b, what goes to the drive: 4 GB, or 430 GB
+#   FOLDER   receives model, run with its last checkpoint and, for 13b, what goes to the drive: 30 GB,
+#            or 620 GB; --no-final-checkpoint leaves out 22 GB, or 180 GB of it
 set -euo pipefail
 [ $# -ge 3 ] || { sed -n 's/^# usage: /usage: /p' "$0" >&2; exit 2; }
 here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)

@@ -215,3 +215,10 @@ int session_eval_data(struct zinf_session *s, const struct zinf_words *files,
                ? open_files(s, &sets->of->files, cache_folder, false, &s->eval_data)
                : open_parts(s, sets, cache_folder, false, &s->eval_data);
 }
+
+int session_assume_data(struct zinf_session *s)
+{
+    if (s->task == ZINF_TASK_EMBEDDING)
+        s->together = s->together ? s->together : 2;
+    return job_is_labelled(s->task) || s->task == ZINF_TASK_REWARD ? job_classes_assume(s) : 0;
+}

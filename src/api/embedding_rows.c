@@ -73,7 +73,6 @@ int job_embedding_open(struct zinf_session *s, const struct zinf_samples_options
         o.recipe = zinf_task_recipe(recipe);
         o.unlabelled = true; /* what is learned is not among the tokens */
         job_task_rows(s, &o);
-        o.packed = false;
         code = zinf_samples_open(&samples, &o);
     }
     if (!code && first)

@@ -223,6 +223,17 @@ static int check(const struct zinf_session *s)
 
 /* ---- groups of samples ---- */
 
+/* What a user calls the rows. */
+static const char *name_of_rows(const struct zinf_session *s)
+{
+    const glob_t *files = s->job.given ? NULL : &s->data_sets.of->files;
+    if (!files)
+        return "the rows that are given";
+    if (files->gl_pathc != 1)
+        return "--data";
+    return strcmp(files->gl_pathv[0], "-") ? files->gl_pathv[0] : "standard input";
+}
+
 static int open_group(void *arg, const char *path, uint64_t first_row, uint64_t seed,
                       struct zinf_dataset **out)
 {
@@ -235,6 +246,7 @@ static int open_group(void *arg, const char *path, uint64_t first_row, uint64_t 
         .seed = seed,
         .may_be_empty = true,
         .first_row = first_row,
+        .rows_of = name_of_rows(f->s),
     };
     return job_samples_open(f->s, &given, f->format, out);
 }

@@ -98,6 +98,10 @@ const struct option job_context[] = {
     END
 };
 
+#define PACK_ROW                                                                                   \
+    OPTION("--pack", FLAG, AT(pack), NULL,                                                         \
+           "put several samples into a sequence; each attends to itself only",                     \
+           .aliases = "packing sample_packing")
 const struct option job_rows[] = {
     OPTION("--data", TEXTS, AT(data), "FILE...",
      "text, .jsonl, .json, .csv, .tsv, also as .gz or .zst, tokens (.bin, .npy), a quoted pattern, "
@@ -111,8 +115,7 @@ const struct option job_rows[] = {
      .word = template_word, .open = true, .otherwise = "the model folder's"),
     OPTION("--train-on-prompt", FLAG, AT(train_on_prompt), NULL,
      "compute the loss on all tokens, not only on answers", .aliases = "train_on_inputs train_on_prompts"),
-    OPTION("--pack", FLAG, AT(pack), NULL, "put several samples into a sequence; each attends to itself only",
-     .aliases = "packing sample_packing"),
+    PACK_ROW,
     OPTION("--truncate", WORD, AT(truncate), "SIDE",
      "cut samples that are too long at the end or the beginning, or drop them", .words = cuts),
     OPTION("--min-tokens", INTEGER, AT(min_tokens), "N", "leave out samples with fewer tokens",
@@ -135,7 +138,8 @@ const struct option job_step[] = {
      .aliases = "train_batch_size global_batch_size",
      .manual = "Number of sequences in a step, of all ranks and micro-batches together (train_batch_size).\nWithout this option the number follows from\n.Fl Fl micro-batch ,\n.Fl Fl accumulate\nand the number of ranks."),
     OPTION("--sequence-chunk", INTEGER, SETS("zinf.sequence_chunk"), "N",
-     "tokens of a sequence computed at once; 0: the whole sequence", .max = 1 << 24, .otherwise = "0"),
+     "tokens of a sequence computed at once; 0: the whole sequence; auto: 4096 of sequences of more "
+     "than 16384", .max = 1 << 24, .words = automatic, .open = true, .otherwise = "0"),
     OPTION("--accumulate", INTEGER, SETS("gradient_accumulation_steps"), "N",
      "micro-batches in a step", .min = 1, .max = 1 << 14, .aliases = "gradient_accumulation_steps"),
     OPTION("--matmul-type", TEXT, SETS("zinf.matmul_type"), "TYPE",
@@ -243,6 +247,14 @@ const struct option job_task[] = {
      "make room for P percent of the samples, and cut longer ones", .min = 0.001, .max = 100,
      .otherwise = "100",
      .manual = "Without\n.Fl Fl seq-len\nor\n.Fl Fl source-len ,\nlengths of texts, sources and targets are those that at least\n.Ar P\npercent of the rows do not exceed, rounded up to a multiple of 8.\nLonger ones are cut as\n.Fl Fl truncate\nsays.\nThe default is 100: as long as the longest."),
+    END
+};
+
+const struct option job_shape_task[] = {
+    OPTION("--task", TEXT, AT(task.name), "NAME",
+     "causal-lm, masked-lm, embedding, preference, reward, seq2seq, classification or regression",
+     .word = task_word, .otherwise = "what the model is"),
+    PACK_ROW,
     END
 };
 

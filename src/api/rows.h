@@ -13,6 +13,7 @@ extern const struct option job_pipeline[];                       /* or have laye
 extern const struct option job_rows[];                           /* --data and what its rows are */
 extern const struct option job_template[];                       /* --chat-template alone */
 extern const struct option job_task[];                           /* what a model is for */
+extern const struct option job_shape_task[];                     /* the same, without data */
 extern const struct option job_embedding[];                      /* how embeddings are made */
 extern const struct option job_plain_texts[], job_prompt_name[]; /* and of what */
 extern const struct option job_head[];                           /* of classes */

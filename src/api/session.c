@@ -85,6 +85,8 @@ static int open_model(struct zinf_session *s)
                          (long long)s->seq_len, (long long)facts->context, c->model);
     code = job_task_tell(s);
     if (!code)
+        code = job_task_check_packed(s);
+    if (!code)
         job_task_note_idle(s);
     return code;
 }

@@ -249,6 +249,10 @@ int session_data(struct zinf_session *s, const char *cache_folder, bool shuffle)
 int session_eval_data(struct zinf_session *s, const struct zinf_words *files,
                       const char *cache_folder);
 
+/* What data would decide, for an estimate, which has none: the head of the task's model, and that
+ * two texts belong together. */
+int session_assume_data(struct zinf_session *s);
+
 /* ---- flow.c ---- */
 
 /* Rows that the caller supplies, with option streaming. They are freed when both the session and
@@ -301,6 +305,8 @@ int job_samples_keep_template(const struct zinf_session *s, const char *folder);
 /* Sets the task: that of option task, if the model can be trained for it, or the one that the model
  * is made for. */
 int job_task_tell(struct zinf_session *s);
+/* -EINVAL: option pack, and samples of the task are not packed. */
+int job_task_check_packed(const struct zinf_session *s);
 /* idle.c: warns of options that belong to other tasks, or to samples where a file is a stream. */
 void job_task_note_idle(const struct zinf_session *s);
 void job_stream_note_idle(const struct zinf_session *s, const char *file);
@@ -383,6 +389,10 @@ int job_classes_open(struct zinf_session *s, const struct zinf_samples_options *
                      struct zinf_dataset **out);
 /* For answers that get a score: gives the model the head for it, once in a session. */
 int job_classes_settle_scores(struct zinf_session *s);
+
+/* The same without data, for an estimate: the folder's head or, where it has none or another kind,
+ * one for two classes or a number. */
+int job_classes_assume(struct zinf_session *s);
 
 /* ---- masked.c: texts of which tokens are masked ---- */
 

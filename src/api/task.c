@@ -95,6 +95,17 @@ int job_task_tell(struct zinf_session *s)
                      zinf_task_name(asked), c->model, family);
 }
 
+int job_task_check_packed(const struct zinf_session *s)
+{
+    if (!s->job.pack || s->task == ZINF_TASK_CAUSAL || s->task == ZINF_TASK_MASKED ||
+        s->task == ZINF_TASK_CHOICE) /* which says more (choices.c) */
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "--pack: samples of --task %s are not packed: each has a window of its own; "
+                     "leave --pack out",
+                     zinf_task_name(s->task));
+}
+
 int job_task_token(const struct zinf_session *s, const char *key, int32_t *out)
 {
     const cJSON *id = cJSON_GetObjectItemCaseSensitive(zinf_model_config(s->model), key);

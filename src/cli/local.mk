@@ -59,7 +59,7 @@ tests_cli_tb_events_test_LDADD = libcli.la $(LDADD)
 script_tests += tests/cli/completion_test.sh
 
 script_tests += tests/cli/bench_nvme_test.sh tests/cli/estimate_test.sh \
-	tests/cli/estimate_machine_test.sh tests/cli/estimate_first_test.sh tests/cli/estimate_more_test.sh tests/ranks/width_test.sh \
+	tests/cli/estimate_machine_test.sh tests/cli/estimate_first_test.sh tests/cli/examples_test.sh tests/cli/estimate_more_test.sh tests/ranks/width_test.sh \
 	tests/cli/bench_device_test.sh tests/cli/bench_schedule_test.sh
 
 script_tests += tests/cli/generate_cli_test.sh

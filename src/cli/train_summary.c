@@ -131,7 +131,7 @@ static uint64_t tokens_of(struct zinf_dataset *data, double windows)
 
 static void say_length(const struct train_show *s)
 {
-    char steps[32], tokens[32], each[32], ranks[128] = "";
+    char steps[48], tokens[32], each[32], ranks[128] = "";
     const struct zinf_config *c = s->session->config;
     struct zinf_dataset *data = s->session->data;
     const bool samples = zinf_dataset_has_samples(data); /* and padding */
@@ -152,23 +152,23 @@ static void say_length(const struct train_show *s)
     if (c->mesh[2] > 1)
         snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), " / %lld in a pipeline",
                  (long long)c->mesh[2]);
-    line("batch", "%lld %s a step (%lld at once x %lld%s): %s%s tokens",
+    line("batch", "%lld %s%s a step (%lld at once x %lld%s): %s%s tokens",
          (long long)c->train_batch_size,
-         job_has_pairs(s->session->task) ? "pairs"
-         : s->session->together > 1      ? "rows"
-                                         : "windows",
-         (long long)c->micro_batch, (long long)c->accumulation, ranks, samples ? "up to " : "",
-         cli_count(each, batch));
+         job_has_pairs(s->session->task) ? "pair"
+         : s->session->together > 1      ? "row"
+                                         : "window",
+         c->train_batch_size == 1 ? "" : "s", (long long)c->micro_batch, (long long)c->accumulation,
+         ranks, samples ? "up to " : "", cli_count(each, batch));
     if (zinf_dataset_flows(data)) {
-        line("length", "%s steps, up to %s tokens", cli_count(steps, s->session->run.steps),
+        line("length", "%s, up to %s tokens", steps_text(steps, s->session->run.steps),
              cli_count(tokens, batch * s->session->run.steps));
         return;
     }
     const double epochs = train_summary_epochs(s, s->session->run.steps);
     const uint64_t all = samples ? tokens_of(data, epochs * (double)zinf_dataset_n_windows(data))
                                  : batch * s->session->run.steps;
-    line("length", "%s steps: %.3g epochs, %s tokens", cli_count(steps, s->session->run.steps),
-         epochs, cli_count(tokens, all));
+    line("length", "%s: %.3g epochs, %s tokens", steps_text(steps, s->session->run.steps), epochs,
+         cli_count(tokens, all));
 }
 
 static void describe_schedule(const struct zinf_config *c, char *out, size_t bytes)
@@ -181,8 +181,8 @@ static void describe_schedule(const struct zinf_config *c, char *out, size_t byt
                  s->kind != ZINF_SCHEDULER_ONE_CYCLE && s->warmup_num_steps > 0;
     int n = snprintf(out, bytes, "%s", names[s->kind]);
     if (warms && n > 0 && (size_t)n < bytes)
-        snprintf(out + n, bytes - (size_t)n, ", warm-up of %lld steps",
-                 (long long)s->warmup_num_steps);
+        snprintf(out + n, bytes - (size_t)n, ", warm-up of %lld step%s",
+                 (long long)s->warmup_num_steps, s->warmup_num_steps == 1 ? "" : "s");
     else if (s->kind >= ZINF_SCHEDULER_LINEAR && n > 0 && (size_t)n < bytes)
         snprintf(out + n, bytes - (size_t)n, ", no warm-up");
 }
@@ -275,10 +275,9 @@ static void say_prediction(const struct train_show *s)
     const bool varies = zinf_dataset_has_samples(s->session->data) &&
                         !s->session->run.trainer.packed &&
                         !strcmp(s->session->config->pad_to, "longest");
-    if (s->predicted_range[1] > 0)
-        snprintf(range, sizeof range, " (%s to %s, as the drive was measured)",
-                 cli_duration(step, s->predicted_range[0]),
-                 cli_duration(all, s->predicted_range[1]));
+    cli_duration(step, s->predicted_range[0]);
+    if (s->predicted_range[1] > 0 && strcmp(step, cli_duration(all, s->predicted_range[1])))
+        snprintf(range, sizeof range, " (%s to %s, as the drive was measured)", step, all);
     line("predicted", "%s a step%s%s, %s for all of them, until %s; %s",
          cli_duration(step, s->predicted_seconds), varies ? " of the longest samples" : "", range,
          cli_duration(all, seconds), clock, sources);

@@ -72,6 +72,26 @@ static cJSON *json_of(const struct zinf_config_setting *setting, enum key_type t
 
 /* ---- one key ---- */
 
+/* Whether an option may leave a key to what is found out later. */
+static bool may_be_open(const struct zinf_config_key *key)
+{
+    return key->rule == AUTO_BATCH || key->rule == AUTO_CHUNK;
+}
+
+static int leave_open(struct config_loader *loader, const struct zinf_config_key *key,
+                      struct config_entry *entry, const char *option)
+{
+    char *before = zinf_config_value_shown(loader->config, key);
+    if (!before)
+        return zinf_fail(-ENOMEM, "no memory for the configuration");
+    if (entry->state == ENTRY_FILE)
+        zinf_config_note(loader, ZINF_LOG_WARN, "%s is %s, but %s says auto: auto is used",
+                         zinf_config_where(loader->config, key->path), before, option);
+    free(before);
+    entry->in_file = false; /* what the file says of it no longer counts */
+    return zinf_config_entry_mark(entry, ENTRY_AUTO, "command line");
+}
+
 /* json is taken over; NULL: there was no memory for it. */
 static int override_json(struct config_loader *loader, const char *path, cJSON *json,
                          const char *option)
@@ -82,10 +102,9 @@ static int override_json(struct config_loader *loader, const char *path, cJSON *
     char *before = NULL, *after = NULL;
     if (!json)
         return zinf_fail(-ENOMEM, "no memory for the configuration");
-    if (key->rule == AUTO_BATCH && cJSON_IsString(json) && !strcmp(json->valuestring, "auto")) {
+    if (may_be_open(key) && cJSON_IsString(json) && !strcmp(json->valuestring, "auto")) {
         cJSON_Delete(json);
-        entry->in_file = false; /* what the file says of it no longer counts */
-        return zinf_config_entry_mark(entry, ENTRY_AUTO, "command line");
+        return leave_open(loader, key, entry, option);
     }
     int code = zinf_config_value_parse(key, json, option, &value);
     if (code)

@@ -367,6 +367,8 @@ char *zinf_config_value_text(const struct zinf_config *config, const struct zinf
         snprintf(text, sizeof text, "%s", *(const bool *)field ? "true" : "false");
         break;
     case KEY_INT:
+        if (key->rule == AUTO_CHUNK && *(const int64_t *)field < 0) /* the length decides */
+            return json_string("auto");
         snprintf(text, sizeof text, "%lld", (long long)*(const int64_t *)field);
         break;
     case KEY_NUMBER:

@@ -491,10 +491,11 @@ static void choose_durability(struct setup *s, int wanted, bool plan_only)
         s->durability_is_open = !asked && s->fills;
         s->generations = 2;
     } else if (asked) {
-        zinf_log(ZINF_LOG_WARN,
-                 "zinf.durability is \"step\", but %s: after a crash this run goes on from its "
-                 "last checkpoint (--save-every)",
-                 why_not);
+        zinf_log_once(
+            ZINF_LOG_WARN, "durability",
+            "zinf.durability is \"step\", but %s: after a crash this run goes on from its "
+            "last checkpoint (--save-every)",
+            why_not);
     }
 }
 

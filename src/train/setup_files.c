@@ -182,9 +182,9 @@ int setup_find_files(struct setup *s)
     if (code != -ENOTSUP)
         return code;
     setup_free_files(s);
-    zinf_log(ZINF_LOG_INFO,
-             "the weights of %s are no safetensors in %s: they are copied to the drive first",
-             s->options.model_path, zinf_dtype_name(s->dtype));
+    zinf_log_once(ZINF_LOG_INFO, "copied weights",
+                  "the weights of %s are no safetensors in %s: they are copied to the drive first",
+                  s->options.model_path, zinf_dtype_name(s->dtype));
     return 0;
 }
 

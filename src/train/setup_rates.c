@@ -110,6 +110,8 @@ static int check_rule(const struct setup *s, const cJSON *rule)
     const cJSON *member;
     bool named = false;
     int n_rates = 0, n = 0;
+    if (!cJSON_IsObject(rule)) /* members of a list have no names */
+        return bad_rule(rule);
     cJSON_ArrayForEach(member, rule)
     {
         bool pattern = !strcmp(member->string, "pattern"), lr = !strcmp(member->string, "lr");
@@ -126,7 +128,7 @@ static int check_rule(const struct setup *s, const cJSON *rule)
         n_rates += rate;
         n += !pattern;
     }
-    return cJSON_IsObject(rule) && named && n && n_rates < 2 ? 0 : bad_rule(rule);
+    return named && n && n_rates < 2 ? 0 : bad_rule(rule);
 }
 
 /* The number of the first rule for the piece's name, from 0 on; -1: none. */

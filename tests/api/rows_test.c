@@ -5,11 +5,11 @@
 #include "tap.h"
 
 static const struct option *const all[] = {
-    job_device,   job_seats,        job_rows,  job_task,    job_head,       job_step,
-    job_pairs,    job_model,        job_shape, job_begin,   job_eval,       job_output,
-    job_saves,    job_epochs,       job_seq,   job_source,  job_pad,        job_shuffle,
-    job_group,    job_shape_length, job_best,  job_dtype,   job_micro,      job_seed,
-    job_template, job_chat,         job_texts, job_metrics, job_predictions};
+    job_device,   job_seats,        job_rows,  job_task,    job_head,        job_step,
+    job_pairs,    job_model,        job_shape, job_begin,   job_eval,        job_output,
+    job_saves,    job_epochs,       job_seq,   job_source,  job_pad,         job_shuffle,
+    job_group,    job_shape_length, job_best,  job_dtype,   job_micro,       job_seed,
+    job_template, job_chat,         job_texts, job_metrics, job_predictions, job_shape_task};
 #define N_ALL (sizeof all / sizeof *all)
 
 /* The value itself must not be refused; that others are missing beside it does not matter. */

@@ -156,6 +156,9 @@ verdict $? "and a run that goes on"
 
 # ---- what cannot be ----
 
+check "rows that are to be packed" train 1 none --model bert --data triples.jsonl --steps 1 --pack
+complains "samples of --task embedding are not packed"
+verdict $? "are not packed"
 check "rows without columns" train 1 none --model bert --data rows.jsonl --steps 1
 complains 'rows have no "anchor" and "positive": name the columns with --source-column'
 verdict $? "are told what is missing"

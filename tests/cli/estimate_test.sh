@@ -102,7 +102,32 @@ whole_training() {
     estimate 0 --model "$work/shape" --config "$work/nvme.json" --tokens 1e9 --lr 1e-3 --steps 5 &&
         says "training     1e+09 tokens: " "TB written" "drive room" "needed, "
 }
+# What --task and --pack say counts as in a training of the same options: all lines of the device.
+as_trained() { # data, options of both...
+    data=$1
+    shift
+    set -- --seq-len 32 --micro-batch 2 --threads 1 --device-memory 64MiB --device host "$@"
+    estimate 0 --model "$work/shape" "$@" && grep '^  device ' "$work/said.out" >"$work/lines" &&
+        "$zinf" train --model "$work/model" --data "$data" --steps 1 --output "$work/tasks" \
+            --overwrite --progress none --no-final-checkpoint "$@" >/dev/null 2>"$work/said.err" &&
+        grep '^  device ' "$work/tasks/ledger.txt" | diff - "$work/lines"
+}
+printf 'text\tlabel\nsome words\tgood\nother words\tbad\n' >"$work/classes.tsv"
+printf '{"prompt": "some", "completion": "words"}\n%.0s' 1 2 >"$work/rows.jsonl"
+printf '{"prompt": "a", "chosen": "b", "rejected": "c"}\n%.0s' 1 2 >"$work/pairs.jsonl"
+printf 'anchor\tpositive\nsome\twords\nother\twords\n' >"$work/texts.tsv"
+# Wrong tasks are refused as a training refuses them.
+of_a_task() {
+    estimate 1 --model "$work/shape" --task seq2seq && complains "reads no source" &&
+        estimate 1 --model "$work/shape" --task classification --pack && complains "not packed"
+}
 check "a host's rate is not a GPU's" other_device
+check "--task classification" as_trained "$work/classes.tsv" --task classification
+check "--task reward" as_trained "$work/pairs.jsonl" --task reward
+check "--task preference" as_trained "$work/pairs.jsonl" --task preference --lora-rank 2
+check "--task embedding" as_trained "$work/texts.tsv" --task embedding
+check "--pack and --pad-to" as_trained "$work/rows.jsonl" --pack --pad-to max
+check "a task that the model is not for" of_a_task
 check "a whole training, and the drive's room" whole_training
 check "text from a config.json alone" text
 check "JSON" json

@@ -55,6 +55,45 @@ cat >turns.jsonl <<END
 END
 check "answers that are conversations, after a prompt that is a text" \
     train turns --data turns.jsonl --steps 1 --task preference --chat-template chatml --lora-rank 2 --seq-len 64
+one_of_each() {
+    train one --data text.txt --steps 1 --warmup-steps 1 &&
+        complains "batch         1 window a step" "length        1 step: " "warm-up of 1 step)" &&
+        train two --data text.txt --steps 2 --accumulate 2 &&
+        complains "batch         2 windows a step" "length        2 steps: "
+    run 0 "$zinf" estimate --model model && says "parameters on" &&
+        grep -q "^model  *[0-9]*,[0-9]* parameters on" said.out
+}
+check "one is not several, and thousands are told apart" one_of_each
+# A run makes several plans, and a warning of theirs is said once.
+said_once() {
+    mkdir -p drive
+    cat >part.json <<END
+{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3,
+  "offload_param": {"device": "nvme", "nvme_path": "$work/drive"},
+  "offload_optimizer": {"device": "nvme", "nvme_path": "$work/drive", "ratio": 0.5}},
+ "zinf": {"durability": "step", "placement": "exact"}}
+END
+    train part --data text.txt --steps 2 --config part.json &&
+        [ "$(grep -c 'zinf.durability is "step", but' said.err)" = 1 ]
+}
+check "a warning is said once" said_once
+# How long a step takes is a range where a drive that limits it was faster at another time.
+ranges() {
+    mkdir -p cache/zinf faster
+    sed 's/, "ratio": 0.5//' part.json >drive.json
+    for rate in e6 e13; do
+        echo "{\"nvme\": {\"$work/faster\": {\"read\": 9$rate, \"write\": 9$rate, \"mixed\": 9$rate},
+            \"$work/drive\": {\"read\": 5$rate, \"write\": 5$rate, \"mixed\": 5$rate}}}" >cache/zinf/bench.json
+        train range --data text.txt --steps 2 --config drive.json || return 1
+        tr '\n' ' ' <said.err | tr -s ' ' >one-line
+        case $rate in
+        e6) holds one-line "as the drive was measured)" ;;
+        *) ! grep -o "predicted .*as the drive was measured" one-line ;;
+        esac || return 1
+    done
+    rm -r cache
+}
+check "a range of seconds has two ends" ranges
 # Loss and norm of a run that is ruined by its rate.
 collapse() {
     train ruined --data text.txt --steps 60 --lr 300 --clip 0 --lr-scheduler constant

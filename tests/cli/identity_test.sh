@@ -121,6 +121,18 @@ refused "checkpoint: another lr" "optimizer.params.lr was 0.001 and is 0.002"
 check "which can be accepted" run 0 train --resume --accept-changes --steps 4 --output saved
 check "with a warning" complains "lr was 0.001" "the results will be other ones"
 config config.json 1e-3
+# What is left to do where another optimizer cannot go on: a checkpoint is a model, steps are not.
+check "a run of AdamW is killed" stopped adamw
+sed -i 's/AdamW/Adam/' config.json
+other_optimizer() { # output, remedy
+    run 1 train --resume --accept-changes --steps $steps --output "$1" &&
+        complains "has the state of AdamW, but optimizer.type" " for Adam: set that back, or $2"
+}
+check "Adam does not take over its steps" other_optimizer adamw "begin anew with another --output"
+check "nor a checkpoint" other_optimizer saved \
+    "start anew from its weights with --model saved/checkpoint-4"
+config config.json 1e-3
+check "AdamW goes on" run 0 train --resume --steps $steps --output adamw
 sed -i 's/"format":	2/"format":	1/' saved/checkpoint-4/trainer_state.json
 check "a checkpoint of an earlier zinf" run 1 train --resume --steps 5 --output saved
 check "is refused by a clear sentence" complains "in format 1" "what the training stands on"

@@ -262,7 +262,7 @@ run 1 "$zinf" train --model model --data singles.jsonl --format unpaired --outpu
 complains "label" "--preference kto"
 verdict $? "and rows with labels their loss"
 train 1 none --data pairs.jsonl --lora-rank 4 --pack
-complains "the samples of a row are not packed"
+complains "samples of --task preference are not packed"
 verdict $? "and not packed"
 train 2 none --data pairs.jsonl --lora-rank 4 --preference ppo
 complains "--preference ppo: use dpo" "kto"

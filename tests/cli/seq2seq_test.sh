@@ -72,6 +72,9 @@ complains "1 of 2 targets have more than 8 tokens" "by 3 tokens" \
     "1 of 2 sources have more than 8 tokens" "by 5 tokens" && says '"tokens": 11'
 verdict $? "is said, with how much is cut"
 loss_of_ends=$(field loss said.out)
+run 1 "$zinf" train --model t5 --data learned.csv $columns --pack --output none
+complains "--pack" "samples of --task seq2seq are not packed" && [ ! -e none ]
+verdict $? "sources and targets are not packed"
 check "cut off the beginning" run 0 "$zinf" eval --model t5 --data long.jsonl --device host \
     --threads 1 --seq-len 8 --source-len 8 --truncate beginning
 complains "1 of 2 targets have more than 8 tokens" "by 3 tokens" && says '"tokens": 11' &&

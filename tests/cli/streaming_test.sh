@@ -153,5 +153,18 @@ check "rows without a text" refuses "no row has anything to train on" --data emp
 echo '{"words": "of another column"}' >bad.jsonl
 check "bad rows that are left out" refuses "no row has anything to train on" --data bad.jsonl \
     --streaming --steps 2 --text-column text --skip-bad-rows
+for i in 1 2 3 4 5 6; do echo '{"prompt": "p", "completion": "c"}'; done >third.jsonl
+sed -i '3s/"c"/7/' third.jsonl
+check "a bad row has the name of its file" refuses "zinf train: third.jsonl: row 3: " \
+    --data third.jsonl --streaming --steps 4
+[ "$(grep -c "cache/" said.err)" = 0 ]
+verdict $? "and not that of a file that is gone"
+refuses "zinf train: --data: row 3: " \
+    --data third.jsonl rows.jsonl --streaming --steps 4 --format prompt --overwrite
+verdict $? "of several files rows are counted through"
+"$zinf" train --model model --seq-len 16 --device host --output refused --overwrite --data - --streaming \
+    --steps 4 <third.jsonl >said.out 2>said.err
+complains "zinf train: standard input: row 3: "
+verdict $? "or it came by standard input"
 check "a buffer alone" refuses "is of --streaming" --data rows.jsonl --steps 2 --shuffle-buffer 9
 finish

@@ -44,6 +44,7 @@ static void check_same(const struct zinf_config *a, const struct zinf_config *b)
     CHECK(same_text(a->csv_output_path, b->csv_output_path) && same_text(a->trace, b->trace));
     CHECK(a->device_memory == b->device_memory && a->host_memory == b->host_memory);
     CHECK(a->look_ahead == b->look_ahead && a->threads == b->threads);
+    CHECK(a->sequence_chunk == b->sequence_chunk);
     CHECK(same_text(a->io_engine, b->io_engine) && a->checksums == b->checksums);
     CHECK(a->grad_device == b->grad_device && a->dropout == b->dropout);
     CHECK(same_text(a->activation_checkpointing, b->activation_checkpointing));
@@ -96,6 +97,34 @@ static void test_complete_configurations(void)
         CHECKF(code == 0, "%s: %s", names[i], zinf_error());
         if (code)
             continue;
+        check_round_trip(config);
+        zinf_config_destroy(config);
+    }
+}
+
+/* What the length of a sequence decides is "auto" wherever it is written. */
+static void test_a_chunk_that_is_left_open(void)
+{
+    static const char text[] = "{\"train_micro_batch_size_per_gpu\": 1,\n"
+                               " \"zinf\": {\"sequence_chunk\": %s}}";
+    static const char *const values[] = {"\"auto\"", "16"};
+    for (size_t i = 0; i < 2; i++) {
+        char file[128];
+        struct zinf_config *config;
+        snprintf(file, sizeof file, text, values[i]);
+        logged[0] = 0;
+        int code = zinf_config_parse(
+            &config, file, strlen(file), "x.json",
+            CONTEXT(NOTHING, .world_size = 1,
+                    SETTINGS(i, {"zinf.sequence_chunk", "auto", 0, "--sequence-chunk"})));
+        CHECKF(code == 0, "%s", zinf_error());
+        if (code)
+            continue;
+        CHECK(config->sequence_chunk < 0);
+        CHECKF(!i ||
+                   strstr(logged, "x.json:2: zinf.sequence_chunk is 16, but --sequence-chunk says "
+                                  "auto: auto is used"),
+               "%s", logged);
         check_round_trip(config);
         zinf_config_destroy(config);
     }
@@ -255,6 +284,7 @@ int main(void)
     zinf_log_set_sink(catch_log, NULL);
     zinf_log_set_level(ZINF_LOG_INFO);
     TAP_RUN(test_complete_configurations);
+    TAP_RUN(test_a_chunk_that_is_left_open);
     TAP_RUN(test_what_the_fixtures_mean);
     TAP_RUN(test_round_trip_keeps_every_bit);
     TAP_RUN(test_man_page_names_every_key);

@@ -254,6 +254,8 @@ static void test_refused_by_name(void)
     check_refused(NULL, RATES("{\"pattern\": \"*\"}"), "must be {\"pattern\"");
     check_refused(NULL, RATES("{\"pattern\": \"*\", \"lr\": 1, \"scale\": 2}"), "must be");
     check_refused(NULL, RATES("{\"pattern\": \"*\", \"rate\": 1}"), "must be");
+    check_refused(NULL, RATES("[{\"pattern\": \"*\", \"scale\": 2}]"), "must be");
+    check_refused(NULL, RATES("\"*\""), "must be");
     check_refused(NULL, RATES("{\"pattern\": \"*.q_proj.*\", \"scale\": 2}"), "have one rate");
     check_refused(adamw_8bit, RATES("{\"pattern\": \"*layernorm*\", \"scale\": 2}"),
                   "share a block of 8-bit moments");

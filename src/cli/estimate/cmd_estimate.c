@@ -368,6 +368,8 @@ static int work(struct cli_call *call)
     if (!code)
         code = session_ready(s, JOB_LOOKS);
     if (!code)
+        code = session_assume_data(s);
+    if (!code)
         code = take_seats(o, s);
     if (code)
         return code;
@@ -513,7 +515,9 @@ static const struct option own_ranks[] = {
 };
 static const struct option_group groups[] = {
     CLI_DOOR(job_shape),
+    CLI_DOOR(job_shape_task),
     CLI_DOOR(job_shape_length),
+    CLI_DOOR(job_pad),
     {.rows = own},
     CLI_DOOR(own_seats),
     {.rows = own_ranks},

@@ -135,9 +135,10 @@ static void print_step(const struct estimate *e)
              cli_duration(time, n->step_seconds), cli_count(tokens, n->tokens),
              (double)n->tokens / n->step_seconds, n->schedule);
     cli_print_field(stdout, "step", LABEL, text);
-    if (e->range[1] > 0)
+    cli_duration(time, e->range[0]);
+    if (e->range[1] > 0 && strcmp(time, cli_duration(tokens, e->range[1])))
         printf("             %s to %s with the drive as fast and as slow as it was measured\n",
-               cli_duration(time, e->range[0]), cli_duration(tokens, e->range[1]));
+               time, tokens);
     printf("limited by   %s, busy for %.0f %% of the step\n", lane_text(e, (size_t)n->bottleneck),
            100 * busy);
     for (size_t i = 0; i < N_LANES; i++)
@@ -289,8 +290,8 @@ static void print_seats(const struct estimate *e)
 
 void estimate_print(const struct estimate *e)
 {
-    char text[160];
-    snprintf(text, sizeof text, "%llu parameters on %s", (unsigned long long)e->now.params,
+    char text[160], params[32];
+    snprintf(text, sizeof text, "%s parameters on %s", cli_count(params, e->now.params),
              e->now.device);
     cli_print_field(stdout, "model", LABEL, text);
     print_ranks(e);

@@ -113,8 +113,11 @@ struct zinf_samples_options {
     bool skip_bad_rows; /* broken rows are counted; otherwise the first one is an error */
     bool may_be_empty;  /* no error if no sample is left */
     uint64_t first_row; /* number of rows before the files, for messages */
-    bool unlabelled;    /* keep samples without a counting token, since a label is learned */
-    bool packed;        /* windows have as many samples as there is room for */
+    /* What messages call the rows if a file only holds them for a while. NULL: they name the file
+     * and the line. */
+    const char *rows_of;
+    bool unlabelled; /* keep samples without a counting token, since a label is learned */
+    bool packed;     /* windows have as many samples as there is room for */
     bool shuffle;
     /* With shuffle: windows of an epoch come by length in steps of this size, as in transformers'
      * group_by_length; not with packed. 0: in any order. */

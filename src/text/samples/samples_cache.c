@@ -105,11 +105,19 @@ static unsigned long long number_of(const struct maker *m)
     return m->options->first_row + m->rows.n_rows;
 }
 
+/* Puts the place of the row at hand in front of the message. */
+static int fail_at_row(const struct maker *m, int code, long line)
+{
+    const char *rows = m->options->rows_of;
+    return rows ? zinf_fail_in(code, "%s: row %llu", rows, number_of(m))
+                : zinf_fail_in(code, "%s: row %llu (line %ld)", m->path, number_of(m), line);
+}
+
 /* The message says why, and of rows that are no JSON also where. */
 static int is_bad(struct maker *m, bool is_json, long line)
 {
     if (is_json)
-        zinf_fail_in(-EINVAL, "%s: row %llu (line %ld)", m->path, number_of(m), line);
+        fail_at_row(m, -EINVAL, line);
     if (m->options->skip_bad_rows) {
         if (!m->rows.n_bad++)
             snprintf(m->rows.first_bad, sizeof m->rows.first_bad, "%s", zinf_error());
@@ -135,7 +143,7 @@ static int take_row(void *handle, const cJSON *row, long line)
         return is_bad(m, row, line);
     for (uint32_t i = 0; !code && i < n; i++)
         code = put_sample(m, &m->samples[i]);
-    return code ? zinf_fail_in(code, "%s: row %llu (line %ld)", m->path, number_of(m), line) : 0;
+    return code ? fail_at_row(m, code, line) : 0;
 }
 
 /* Numbers that are no ids. */

@@ -6,6 +6,8 @@
 #include "train/save/checkpoint.h"
 #include "train/save/output.h"
 
+#include "base/folder.h"
+
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -166,6 +168,18 @@ static void warn_of_changes(const cJSON *saved, const cJSON *now, const char *fo
                  folder, list);
 }
 
+/* A checkpoint is a model's folder, too, but steps on a drive are not. */
+static int fail_of_optimizer(const char *folder, const char *has, const char *who,
+                             const char *asked)
+{
+    const bool is_model = zinf_folder_has(folder, "config.json");
+    return zinf_fail(-EINVAL, "%s has the state of %s, but %s for %s: set that back, or %s%s",
+                     folder, has, who, asked,
+                     is_model ? "start anew from its weights with --model "
+                              : "begin anew with another --output",
+                     is_model ? folder : "");
+}
+
 int checkpoint_check_config(const struct checkpoint *c, const char *folder,
                             const struct zinf_config *config, const cJSON *resolved)
 {
@@ -174,10 +188,8 @@ int checkpoint_check_config(const struct checkpoint *c, const char *folder,
         return 0;
     if (strlen(config->optimizer.type) != first ||
         strncmp(c->optimizer, config->optimizer.type, first))
-        return zinf_fail(-EINVAL,
-                         "%s has the state of optimizer %s, but optimizer.type is %s: set it back, "
-                         "or start anew from its weights with --model %s",
-                         folder, c->optimizer, config->optimizer.type, folder);
+        return fail_of_optimizer(folder, c->optimizer, "optimizer.type asks",
+                                 config->optimizer.type);
     if (c->config)
         warn_of_changes(c->config, resolved, folder);
     return 0;
@@ -334,11 +346,8 @@ int checkpoint_check_base(const struct checkpoint *c, const char *folder,
         return code;
     if (!c->foreign && strcmp(c->optimizer, optimizers) &&
         strcmp(c->optimizer, t->setup.optimizers_text))
-        return zinf_fail(-EINVAL,
-                         "%s has the state of optimizers %s, but optimizer.type and "
-                         "zinf.learning_rates ask for %s: set them back, or start anew from its "
-                         "weights with --model %s",
-                         folder, c->optimizer, optimizers, folder);
+        return fail_of_optimizer(folder, c->optimizer, "optimizer.type and zinf.learning_rates ask",
+                                 optimizers);
     if (c->adapted != is_adapted(&t->setup))
         return zinf_fail(-EINVAL, "%s is %s: %s", folder,
                          c->adapted ? "of an adapter" : "of a whole model",
