@@ -35,16 +35,16 @@ int zinf_optim_bench(struct zinf_optim_bench *bench);
 
 struct zinf_pack_bench {
     /* set by the caller */
-    uint64_t n; /* numbers; their image should be much larger than the caches */
+    uint64_t n; /* parameters; their state should be much larger than the caches */
     int n_threads;
-    int repeats; /* rounds, of which the median is taken */
-    /* set by the call */
-    double seconds;
-    uint64_t bytes; /* of the numbers */
+    int repeats; /* rounds of each, of which the median is taken */
+    /* set by the call: seconds of an AdamW update in split form with nothing packed, with packed
+     * moments, and with bf16 parameters packed as well; and of unpacking these alone */
+    double plain_seconds, state_seconds, all_seconds, unpack_seconds;
+    uint64_t state_bytes, param_bytes; /* of the moments and of the parameters, not packed */
 };
-/* Times a change of packed fp32 numbers that leaves them as they are: piece by piece they are
- * unpacked and packed again, as updates of packed state do. Allocates its arrays. -EINVAL, -ENOMEM
- * as above. */
+/* Times updates of packed state as trainings make them, a sub-group after the other. Allocates its
+ * arrays. -EINVAL, -ENOMEM as above. */
 int zinf_pack_bench(struct zinf_pack_bench *bench);
 
 #endif

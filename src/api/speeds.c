@@ -232,6 +232,31 @@ static const cJSON *take(const struct reader *r, const char *section, const char
     return other ? NULL : result;
 }
 
+/* Lengths must go up and each have both rates: else the usual length counts for all. */
+static void take_attention(const cJSON *result, struct zinf_speeds *out)
+{
+    const cJSON *lengths = cJSON_GetObjectItemCaseSensitive(result, "lengths"), *length;
+    struct zinf_attention_speed *to = out->attention;
+    double before = 0;
+    int n = 0;
+    out->attention_flops = number_of(result, "forward");
+    out->attention_backward_flops = number_of(result, "backward");
+    cJSON_ArrayForEach(length, lengths)
+    {
+        const cJSON *tokens = cJSON_GetObjectItemCaseSensitive(length, "tokens");
+        const struct zinf_attention_speed speed = {cJSON_IsNumber(tokens) ? tokens->valuedouble : 0,
+                                                   number_of(length, "forward"),
+                                                   number_of(length, "backward")};
+        const bool sane = speed.tokens > before && speed.forward > 0 && speed.backward > 0;
+        if (!sane || n == ZINF_ATTENTION_LENGTHS) {
+            memset(to, 0, sizeof out->attention);
+            return;
+        }
+        to[n++] = speed;
+        before = speed.tokens;
+    }
+}
+
 /* Between host and device: on the host device both are RAM. */
 static double link_of(const struct reader *r, enum zinf_device_kind device, double device_bytes)
 {
@@ -285,17 +310,17 @@ void speeds_cached(struct zinf_speeds *out, struct speed_sources *sources,
     memset(out, 0, sizeof *out);
     out->device_flops =
         number_of(take(&r, "gemm", device_key, SPEED_PRODUCTS, SPEED_PRODUCTS), "flops");
-    const cJSON *attention = take(&r, "attention", device_key, SPEED_ATTENTION, SPEED_ATTENTION);
-    out->attention_flops = number_of(attention, "forward");
-    out->attention_backward_flops = number_of(attention, "backward");
+    take_attention(take(&r, "attention", device_key, SPEED_ATTENTION, SPEED_ATTENTION), out);
     out->device_bytes = number_of(take(&r, "memory", device == ZINF_DEVICE_CUDA ? "cuda" : "host",
                                        SPEED_BANDWIDTH, SPEED_BANDWIDTH),
                                   "bytes");
     out->link_bytes = link_of(&r, device, out->device_bytes);
     out->optimizer_bytes =
         number_of(take(&r, "optim", optim_key, SPEED_OPTIMIZER, SPEED_OPTIMIZER), "bytes");
-    out->pack_bytes =
-        number_of(take(&r, "optim", "packing", SPEED_PACKING, SPEED_PACKING), "bytes");
+    const cJSON *packing = take(&r, "optim", "packing", SPEED_PACKING, SPEED_PACKING);
+    out->pack_bytes = number_of(packing, "bytes");
+    out->pack_half_bytes = number_of(packing, "half_bytes");
+    out->unpack_bytes = number_of(packing, "unpack_bytes");
     speeds_device_key(device_key, ZINF_DEVICE_HOST, ZINF_DTYPE_F32);
     const cJSON *host = take(&r, "gemm", device_key, SPEED_UPDATE, SPEED_UPDATE);
     const double updates = number_of(host, "update_flops");

@@ -38,15 +38,25 @@ struct zinf_objective {
     float noise_alpha; /* only where compute trains */
     float max_z_loss;
 };
+/* The time of a row of attention that meets so many keys, its tiles' keys beyond the edges of what
+ * it sees included: of the two products of forward and of the five of backward, in the time that
+ * the two products of one key take at the rate of matrix products. */
+struct zinf_attention_pace {
+    double keys, forward, backward;
+};
+#define ZINF_ATTENTION_PACES 4
+/* Keys beyond an edge, in the mean: half of a tile. */
+#define ZINF_ATTENTION_EDGE 32.0
 /* Numbers from which the time of a kernel is estimated (frame_cost.c). Times are given as the flops
  * that matrix products would do meanwhile at the device's full rate. All zero: only flops count. */
 struct zinf_pace {
     double flops_a_byte;      /* the time that the device's memory takes for a byte */
     double shortest, between; /* the least time of a kernel; the time between two */
     double wave;              /* elements of a product that a GPU's cores make at once; 0: a CPU */
-    /* Time of attention's two products forward, and of its five backward, in that of as many flops
-     * of matrix products as forward has; 0: that of forward's. */
-    double attention, attention_backward;
+    /* Attention, from few keys to many. One: its time for each key counts, without edges; none: a
+     * key takes the time of its products. */
+    struct zinf_attention_pace attention[ZINF_ATTENTION_PACES];
+    uint32_t n_attention;
 };
 /* How ranks of tensor parallelism reach each other. Collective calls run in the order in which
  * operations are enqueued on the device. */

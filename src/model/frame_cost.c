@@ -65,11 +65,36 @@ void frame_cost_product(struct zinf_frame *f, const struct zinf_matmul *args)
     frame_cost(f, flops, bytes);
 }
 
-void frame_cost_attention(struct zinf_frame *f, double flops, double bytes, bool backward)
+static double pace_of(const struct zinf_attention_pace *at, bool backward)
 {
-    const struct zinf_pace *pace = &f->compute->pace;
-    const double times = backward ? pace->attention_backward : pace->attention;
-    frame_cost(f, (times > 0 ? times : 1) * flops, (backward ? 2.5 : 1) * bytes);
+    return backward ? at->backward : at->forward;
+}
+
+/* The time of a row, of which a part does not depend on its keys. Between two lengths that were
+ * measured it grows evenly, and beyond them as between the nearest two; short rows are not faster
+ * for each key than the shortest that was measured. */
+static double row_time(const struct zinf_pace *pace, const struct attention_extent *extent,
+                       bool backward)
+{
+    const struct zinf_attention_pace *at = pace->attention;
+    const double keys = extent->keys + extent->edges * ZINF_ATTENTION_EDGE;
+    uint32_t i = 1;
+    if (pace->n_attention < 2)
+        return extent->keys * (pace->n_attention ? pace_of(at, backward) / at->keys : 1);
+    while (i + 1 < pace->n_attention && at[i].keys < keys)
+        i++;
+    const double begin = at[i - 1].keys, shortest = pace_of(at, backward) / at->keys;
+    const double grows = pace_of(&at[i], backward) - pace_of(&at[i - 1], backward);
+    const double time =
+        pace_of(&at[i - 1], backward) + fmax(grows, 0) * (keys - begin) / (at[i].keys - begin);
+    return keys < at->keys ? fmax(time, shortest * keys) : time;
+}
+
+void frame_cost_attention(struct zinf_frame *f, const struct attention_extent *extent, double bytes,
+                          bool backward)
+{
+    const double time = row_time(&f->compute->pace, extent, backward);
+    frame_cost(f, time * extent->flops, (backward ? 2.5 : 1) * bytes);
 }
 
 void frame_cost_unpacked(struct zinf_frame *f, double bytes)

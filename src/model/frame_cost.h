@@ -8,8 +8,14 @@
 /* One kernel: flops at the rate of products, bytes of the device's memory. */
 void frame_cost(struct zinf_frame *f, double flops, double bytes);
 void frame_cost_product(struct zinf_frame *f, const struct zinf_matmul *args);
-/* flops: of the forward. */
-void frame_cost_attention(struct zinf_frame *f, double flops, double bytes, bool backward);
+/* Attention: rows that see so many keys each, in the mean, with so many edges of what they see. */
+struct attention_extent {
+    double flops; /* of one key of all rows, forward */
+    double keys;
+    double edges; /* of a tile: causal 1, windows 2, all keys 0 */
+};
+void frame_cost_attention(struct zinf_frame *f, const struct attention_extent *extent, double bytes,
+                          bool backward);
 /* Weights in 4 or 8 bits become numbers: what is read and written. */
 void frame_cost_unpacked(struct zinf_frame *f, double bytes);
 

@@ -5,6 +5,8 @@
  */
 #include "model/frame_cost.h"
 
+#include <math.h>
+
 static void widen(uint64_t *most, uint64_t bytes)
 {
     if (bytes > *most)
@@ -95,19 +97,40 @@ static double relative_pairs(const struct zinf_attention *args)
     return ((r->keys != NULL) + (r->queries != NULL)) * (reach < all ? reach : all) / 2;
 }
 
-/* Flops of scores and of the sums of values that they weigh. */
-static double attention_flops(const struct zinf_attention *args)
+/* 1 + 2 + ... + n, of n > 0. */
+static double up_to(double n)
+{
+    return n > 0 ? n * (n + 1) / 2 : 0;
+}
+
+/* The sum over rows of how many of the keys lie at least so many tokens before the row. */
+static double keys_before(const struct zinf_attention *args, double distance)
+{
+    const double keys = (double)zinf_attention_keys(args);
+    const double first = (double)zinf_attention_ahead(args) - distance;
+    const double end = first + (double)args->seq;
+    return up_to(end) - up_to(end - keys) - up_to(first) + up_to(first - keys);
+}
+
+/* What rows see; flops of scores and of the sums of values that they weigh. */
+static struct attention_extent attention_extent(const struct zinf_attention *args)
 {
     const double seq = (double)args->seq, window = (double)args->window;
-    double columns = (double)(args->n_heads * args->head_dim);
-    double keys = (double)zinf_attention_keys(args);
-    const bool behind = zinf_attention_ahead(args) >= zinf_attention_keys(args) - 1;
-    double pairs = args->causal && !behind ? (seq + 1) / 2 : keys; /* keys of a query, on average */
-    if (args->window && window < seq && !behind)
-        pairs = window - window * (window - 1) / (2 * seq);
+    const double ahead = (double)zinf_attention_ahead(args);
+    const double keys = (double)zinf_attention_keys(args);
+    struct attention_extent extent = {
+        4 * (double)args->batch * seq * (double)(args->n_heads * args->head_dim), keys, 0};
+    if (args->causal && !args->window) {
+        extent.keys = keys_before(args, 0) / seq;
+        extent.edges = ahead < keys - 1;
+    } else if (args->window) { /* of rows that see a key */
+        extent.keys = (keys_before(args, 0) - keys_before(args, window)) / seq;
+        extent.edges = (ahead < keys - 1) + (ahead + seq > window);
+        extent.edges *= fmin(fmax(keys + window - 1 - ahead, 0) / seq, 1);
+    }
     if (args->relative)
-        pairs += relative_pairs(args);
-    return 4 * (double)args->batch * seq * pairs * columns;
+        extent.keys += relative_pairs(args);
+    return extent;
 }
 
 /* Bytes of queries and results, and of keys and values. */
@@ -121,9 +144,10 @@ static double attention_bytes(const struct zinf_attention *args)
 
 static int measure_attention(struct zinf_frame *f, const struct zinf_attention *args, bool backward)
 {
+    const struct attention_extent extent = attention_extent(args);
     widen(&f->workspace, ops_of(f)->attention_workspace(device_of(f), args));
-    f->flops += (backward ? 2 : 1) * attention_flops(args);
-    frame_cost_attention(f, attention_flops(args), attention_bytes(args), backward);
+    f->flops += (backward ? 2 : 1) * extent.flops * extent.keys;
+    frame_cost_attention(f, &extent, attention_bytes(args), backward);
     return 0;
 }
 

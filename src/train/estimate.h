@@ -12,11 +12,20 @@
 extern "C" {
 #endif
 
+/* Flops a second of causal attention over whole sequences of so many tokens: forward, two products
+ * of scores, and backward, five. */
+struct zinf_attention_speed {
+    double tokens, forward, backward;
+};
+#define ZINF_ATTENTION_LENGTHS 4
 /* Speeds of a machine, each per second; 0: not known, a default is assumed and printed. */
 struct zinf_speeds {
-    double device_flops;                        /* of matrix products */
-    double attention_flops;                     /* of attention's forward: two products of scores */
-    double attention_backward_flops;            /* of its backward: five */
+    double device_flops;             /* of matrix products */
+    double attention_flops;          /* of attention's forward, of sequences of a usual length */
+    double attention_backward_flops; /* of its backward */
+    /* The same by length, from short to long; tokens 0: no more. Where none is known, the two above
+     * count for all lengths. */
+    struct zinf_attention_speed attention[ZINF_ATTENTION_LENGTHS];
     double device_bytes;                        /* of the device's memory, read and written */
     double link_bytes;                          /* between host and device, each way */
     double drive_read_bytes, drive_write_bytes; /* alone */
@@ -25,10 +34,12 @@ struct zinf_speeds {
      * above; 0: it was measured once. */
     double drive_least, drive_most;
     double optimizer_bytes; /* bytes that an optimizer's update reads and writes */
-    double pack_bytes;      /* bytes of plain state that updates unpack and pack again */
-    double host_flops;      /* matrix products of the CPU in fp32, for optimizers such as Muon */
-    double net_bytes;       /* of a host's network, each way */
-    double root_bytes;      /* between a host's RAM and all of its devices at once, each way */
+    /* Bytes by which an update becomes longer where its numbers are packed: of 32 bits, and of 16;
+     * and bytes of 16-bit numbers that are unpacked. */
+    double pack_bytes, pack_half_bytes, unpack_bytes;
+    double host_flops; /* matrix products of the CPU in fp32, for optimizers such as Muon */
+    double net_bytes;  /* of a host's network, each way */
+    double root_bytes; /* between a host's RAM and all of its devices at once, each way */
     /* Between a GPU and the others of its host, each way, while all GPUs send and receive; 0: they
      * have no direct link. */
     double peer_bytes;

@@ -701,5 +701,6 @@ void setup_fini(struct setup *s)
     free(s->group_work);
     free(s->state_shares);
     free(s->state_expected);
+    free(s->state_numbers);
     *s = (struct setup){0};
 }

@@ -97,6 +97,12 @@ struct shared_unit {
     uint32_t unit, n, *ranks;
 };
 
+/* Bytes that an update moves in the time that packing adds to the update of a byte of numbers of 32
+ * and of 16 bits, and in that in which a byte of 16-bit numbers is unpacked. */
+struct pack_work {
+    double wide, half, unpack;
+};
+
 struct setup {
     struct zinf_trainer_options options;
     /* read for numbers; what its words mean is in the fields below */
@@ -200,10 +206,11 @@ struct setup {
     uint64_t *param_head_bytes; /* [n_groups]: room that packed parameters take in RAM */
     double *state_shares;       /* [n_groups]: estimated size of packed state as a fraction */
     uint64_t *state_expected;   /* [n_groups]: bytes that packed state is expected to take */
+    struct rule_numbers *state_numbers; /* [n_groups]: what of it is packed */
     /* [n_groups]: of an update's matrices, the mean of the ranks along DATA, the most of TENSOR */
     struct rule_work *group_work;
     double bytes_a_flop; /* bytes that an update moves in the time of one of these flops */
-    double pack_work;    /* the same in the time in which a byte is unpacked and packed again */
+    struct pack_work pack_work;
     uint64_t packable_bytes[ZINF_PACKABLES]; /* bytes of the largest packed slot of each kind */
     uint64_t frozen_packable_bytes;          /* the same for frozen parameters */
     uint64_t update_bytes;                   /* workspace of the optimizer */
@@ -255,8 +262,7 @@ bool setup_lists_products(const struct setup *s);
 struct zinf_pace setup_pace(const struct setup *s);
 /* Bytes of state that an update moves in the time of one flop of its products. */
 double setup_bytes_a_flop(const struct setup *s);
-/* Bytes of state that an update moves in the time in which one is unpacked and packed again. */
-double setup_pack_work(const struct setup *s);
+struct pack_work setup_pack_work(const struct setup *s);
 /* Bytes that an update moves in the time of a sub-group's work on matrices (group_work). */
 double setup_matrix_bytes(const struct setup *s, uint32_t group);
 

@@ -373,17 +373,20 @@ int setup_state_bytes(struct setup *s)
     s->state_bytes = calloc(s->layout.n_groups + 1, sizeof *s->state_bytes);
     s->state_shares = calloc(s->layout.n_groups + 1, sizeof *s->state_shares);
     s->state_expected = calloc(s->layout.n_groups + 1, sizeof *s->state_expected);
+    s->state_numbers = calloc(s->layout.n_groups + 1, sizeof *s->state_numbers);
     s->head_bytes = calloc(s->layout.n_groups + 1, sizeof *s->head_bytes);
     s->param_head_bytes = calloc(s->layout.n_groups + 1, sizeof *s->param_head_bytes);
     s->group_work = calloc(s->layout.n_groups + 1, sizeof *s->group_work);
-    if (!s->state_bytes || !s->state_shares || !s->state_expected || !s->head_bytes ||
-        !s->param_head_bytes || !s->group_work)
+    if (!s->state_bytes || !s->state_shares || !s->state_expected || !s->state_numbers ||
+        !s->head_bytes || !s->param_head_bytes || !s->group_work)
         return zinf_fail(-ENOMEM, "no memory for %u sub-groups", s->layout.n_groups);
     for (uint32_t g = 0; trains(s) && g < s->layout.n_groups; g++) {
         const bool trained = unit_trains(s, s->layout.groups[g].unit);
         s->state_bytes[g] = trained ? rule_state_bytes(s, g) : 0;
         s->state_shares[g] = trained ? rule_state_share(s, g) : 1;
         s->state_expected[g] = trained ? rule_expected_state(s, g) : 0;
+        if (trained)
+            s->state_numbers[g] = rule_state_numbers(s, g);
     }
     return 0;
 }

@@ -19,12 +19,15 @@ gemm_json() {
 }
 attention_on_host() {
     bench 0 attention --device host --threads 1 &&
-        says "forward" "backward" && holds "$kept" '"attention"'
+        says "4 x 256 tokens" "1 x 1024 tokens" "1 x 4096 tokens" "forward" "backward" &&
+        holds "$kept" '"attention"' '"lengths"' '"tokens":	4096'
 }
 small_attention() {
     rm "$kept"
     bench 0 attention --device host --seq 32 --heads 2 --kv-heads 1 --head-dim 32 --threads 1 &&
-        says "forward" "backward" && complains "not kept" && [ ! -e "$kept" ]
+        says "forward" "backward" && complains "not kept" && [ ! -e "$kept" ] &&
+        bench 0 attention --device host --seq 64 --heads 2 --window 16 --threads 1 &&
+        complains "not kept" && bench 2 attention --window 16 --all && complains "give one"
 }
 # Checksums are made by the CPU, of RAM.
 memory_on_host() {
@@ -81,6 +84,42 @@ slow_attention() {
     done
     cp "$work/kept" "$kept"
     awk 'NR == 1 { fast = $1 } NR == 2 { exit !($1 > 2 * fast) }' "$work/seconds.1e12" "$work/seconds.1e8"
+}
+# The seconds of a step by the rates that are kept.
+step_seconds() { # configuration, arguments...
+    config=$1
+    shift
+    run 0 "$zinf" estimate --model "$work/small" --config "$config" --threads 1 --json "$@" &&
+        sed -n 's/.*"step_seconds":[[:space:]]*\([-+.0-9e]*\).*/\1/p' "$work/said.out" | head -n 1
+}
+# What was slow with rows of 256 tokens makes steps of such rows longer, and of 1024 tokens not.
+attention_by_length() {
+    cp "$kept" "$work/kept"
+    for length in 256 1024; do
+        step_seconds "$work/bf16.json" --seq-len "$length" >"$work/before.$length" || return 1
+    done
+    awk '/"tokens"/ { short = /256/ } short && /"(forward|backward)"/ { sub(/:[^,]*/, ": 1e8") } 1' \
+        "$work/kept" >"$kept"
+    for length in 256 1024; do
+        step_seconds "$work/bf16.json" --seq-len "$length" >"$work/after.$length" || return 1
+    done
+    cp "$work/kept" "$kept"
+    paste "$work/before.256" "$work/after.256" | awk '{ exit !($2 > 2 * $1) }' &&
+        cmp -s "$work/before.1024" "$work/after.1024"
+}
+# Parameters have a rate of their own: where only state is packed it does not count.
+packing_by_width() {
+    cp "$kept" "$work/kept"
+    for pack in state all; do
+        sed "s/\"state\"/\"$pack\"/; s/\"offload_optimizer\"/\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"%\"}, &/; s#%#$work/drive#" \
+            "$work/packed.json" >"$work/$pack.json"
+        step_seconds "$work/$pack.json" >"$work/before.$pack" || return 1
+        sed 's/"half_bytes":[^,]*/"half_bytes": 1e8/' "$work/kept" >"$kept"
+        step_seconds "$work/$pack.json" >"$work/after.$pack" || return 1
+        cp "$work/kept" "$kept"
+    done
+    cmp -s "$work/before.state" "$work/after.state" &&
+        paste "$work/before.all" "$work/after.all" | awk '{ exit !($2 > 1.5 * $1) }'
 }
 # What others used of the CPUs while a rate was measured: with little of it nothing is said.
 under_load() {
@@ -146,6 +185,8 @@ check "copies and checksums of RAM" memory_on_host
 check "all that plans go by" everything
 check "attention counts by its own rate" slow_attention
 check "packing counts by its own rate" slow_packing
+check "attention counts by its length" attention_by_length
+check "packed parameters count by a rate of their own" packing_by_width
 check "rates of a busy machine" under_load
 check "some of the sizes alone" sizes_go_together
 check "an unknown device" unknown_device

@@ -1,6 +1,7 @@
 /*
  * bench_attention: `zinf bench attention`. Forward and backward of one layer's attention; the
- * rate counts 4 seq^2 head_dim flops a head forward and 10 backward, half of them when causal.
+ * rate counts 4 head_dim flops a head for each pair of a token and one that it sees forward, and 10
+ * backward. It depends on how many tokens a token sees: what is kept is of several lengths.
  */
 #include "cli/bench/bench_device.h"
 
@@ -13,10 +14,9 @@ static const char usage[] = "usage: zinf bench attention [options]\n"
 struct attention_args {
     struct bench_on on;
     enum zinf_dtype dtype;
-    int64_t batch, seq, heads, kv_heads, head_dim;
+    int64_t batch, seq, heads, kv_heads, head_dim, window;
     double dropout;
     bool all, json;
-    bool own; /* some size is not the usual one */
 };
 
 static int forward(struct bench_device *b, void *context)
@@ -29,13 +29,21 @@ static int backward(struct bench_device *b, void *context)
     return b->ops->attention_backward(b->queues[ZINF_QUEUE_COMPUTE], context);
 }
 
-static void defaults(struct attention_args *a, bool host)
+/* What is kept, from short to long. A long sequence has so much work that few heads will do. */
+static const struct length {
+    int64_t seq, batch_on_host, heads_on_host, batch;
+    int rounds; /* 0: as many as usual */
+} lengths[] = {{256, 4, 12, 64, 0}, {1024, 1, 12, 16, 0}, {4096, 1, 4, 4, 3}};
+enum { N_LENGTHS = sizeof lengths / sizeof *lengths, USUAL = 1 };
+_Static_assert(N_LENGTHS <= ZINF_ATTENTION_LENGTHS, "estimates take all lengths");
+
+static void defaults(struct attention_args *a, const struct length *of, const struct zinf_device *d)
 {
-    a->own =
-        a->batch || a->seq || a->heads || a->kv_heads || a->head_dim || a->dropout > 0 || a->all;
-    a->batch = a->batch ? a->batch : host ? 1 : 16;
-    a->seq = a->seq ? a->seq : 1024;
-    a->heads = a->heads ? a->heads : host ? 12 : 25;
+    const bool host = d->kind == ZINF_DEVICE_HOST;
+    const int64_t heads = d->n_threads > 4 && host ? 12 : of->heads_on_host;
+    a->batch = a->batch ? a->batch : host ? of->batch_on_host : of->batch;
+    a->seq = a->seq ? a->seq : of->seq;
+    a->heads = a->heads ? a->heads : host ? heads : 25;
     a->kv_heads = a->kv_heads ? a->kv_heads : a->heads;
     a->head_dim = a->head_dim ? a->head_dim : 64;
 }
@@ -69,6 +77,7 @@ static struct zinf_attention call_of(const struct attention_args *a, enum zinf_d
         .n_kv_heads = a->kv_heads,
         .head_dim = a->head_dim,
         .causal = !a->all,
+        .window = a->window < a->seq ? a->window : 0,
         .scale = (float)(1 / sqrt((double)a->head_dim)),
         .dropout = {.p = (float)a->dropout, .seed = 1},
         .qkv = base + p->qkv,
@@ -79,90 +88,136 @@ static struct zinf_attention call_of(const struct attention_args *a, enum zinf_d
     };
 }
 
-static void show(const struct attention_args *a, const char *way, double seconds, double flops,
-                 cJSON *list)
+struct rates {
+    double seconds[2], flops[2]; /* forward, backward */
+};
+
+static void show(const struct attention_args *a, const struct rates *rates, cJSON *list)
 {
-    if (!list) {
-        printf("%lld x %lld tokens, %lld heads of %lld  %-8s %10.3f ms  %9.3f Tflop/s\n",
-               (long long)a->batch, (long long)a->seq, (long long)a->heads, (long long)a->head_dim,
-               way, seconds * 1e3, flops * 1e-12);
-        return;
+    static const char *const ways[] = {"forward", "backward"};
+    for (int i = 0; i < 2; i++) {
+        if (!list) {
+            printf("%lld x %lld tokens, %lld heads of %lld  %-8s %10.3f ms  %9.3f Tflop/s\n",
+                   (long long)a->batch, (long long)a->seq, (long long)a->heads,
+                   (long long)a->head_dim, ways[i], rates->seconds[i] * 1e3,
+                   rates->flops[i] * 1e-12);
+            continue;
+        }
+        cJSON *one = cJSON_CreateObject();
+        cJSON_AddStringToObject(one, "way", ways[i]);
+        cJSON_AddNumberToObject(one, "tokens", (double)a->seq);
+        cJSON_AddNumberToObject(one, "seconds", rates->seconds[i]);
+        cJSON_AddNumberToObject(one, "flops", rates->flops[i]);
+        cJSON_AddItemToArray(list, one);
     }
-    cJSON *one = cJSON_CreateObject();
-    cJSON_AddStringToObject(one, "way", way);
-    cJSON_AddNumberToObject(one, "seconds", seconds);
-    cJSON_AddNumberToObject(one, "flops", flops);
-    cJSON_AddItemToArray(list, one);
 }
 
-static void keep(const struct bench_device *b, enum zinf_dtype dtype, double forward_flops,
-                 double backward_flops)
+/* Those of the usual length for whoever asks for one rate, and those of each. */
+static void keep(const struct zinf_device *device, enum zinf_dtype dtype,
+                 const struct rates rates[N_LENGTHS])
 {
     char key[32];
     cJSON *kept = cJSON_CreateObject();
-    cJSON_AddNumberToObject(kept, "forward", forward_flops);
-    cJSON_AddNumberToObject(kept, "backward", backward_flops);
-    cJSON_AddStringToObject(kept, "device", b->device->name);
-    if (b->device->kind == ZINF_DEVICE_HOST)
-        cJSON_AddNumberToObject(kept, "threads", b->device->n_threads);
-    bench_cache_save("attention", speeds_device_key(key, b->device->kind, dtype), kept);
+    cJSON_AddNumberToObject(kept, "forward", rates[USUAL].flops[0]);
+    cJSON_AddNumberToObject(kept, "backward", rates[USUAL].flops[1]);
+    cJSON *list = cJSON_AddArrayToObject(kept, "lengths");
+    for (int i = 0; i < N_LENGTHS; i++) {
+        cJSON *one = cJSON_CreateObject();
+        cJSON_AddNumberToObject(one, "tokens", (double)lengths[i].seq);
+        cJSON_AddNumberToObject(one, "forward", rates[i].flops[0]);
+        cJSON_AddNumberToObject(one, "backward", rates[i].flops[1]);
+        cJSON_AddItemToArray(list, one);
+    }
+    cJSON_AddStringToObject(kept, "device", device->name);
+    if (device->kind == ZINF_DEVICE_HOST)
+        cJSON_AddNumberToObject(kept, "threads", device->n_threads);
+    bench_cache_save("attention", speeds_device_key(key, device->kind, dtype), kept);
     cJSON_Delete(kept);
 }
 
-static int measure(struct attention_args *a, enum zinf_dtype dtype, struct bench_device *b,
-                   cJSON *result)
+/* Pairs of a token and one that it sees, of a head. */
+static double pairs_of(const struct attention_args *a)
 {
-    struct places p = place(a, dtype, 0);
+    const double seq = (double)a->seq, window = (double)(a->window < a->seq ? a->window : 0);
+    if (a->all)
+        return seq * seq;
+    return window > 0 ? seq * window - window * (window - 1) / 2 : seq * (seq + 1) / 2;
+}
+
+static int measure(const struct attention_args *a, enum zinf_dtype dtype, struct bench_device *b,
+                   struct rates *rates)
+{
+    const struct places p = place(a, dtype, 0);
     struct zinf_attention call = call_of(a, dtype, b->device->memory, &p);
-    uint64_t workspace = b->ops->attention_workspace(b->device, &call);
-    double of_pair = (double)a->batch * (double)a->heads * (double)a->seq * (double)a->seq *
-                     (double)a->head_dim * (a->all ? 1 : 0.5);
-    double seconds[2] = {0};
-    cJSON *list = result ? cJSON_AddArrayToObject(result, "results") : NULL;
+    const uint64_t workspace = b->ops->attention_workspace(b->device, &call);
+    const double of_pairs = (double)a->batch * (double)a->heads * (double)a->head_dim * pairs_of(a);
     if (p.workspace + workspace > b->device->memory_bytes)
         return zinf_fail(-ENOMEM, "attention wants more workspace than was planned");
     b->ops->queue_set_workspace(b->queues[ZINF_QUEUE_COMPUTE],
                                 (char *)b->device->memory + p.workspace, workspace);
     int code = bench_device_fill(b, dtype, p.lse);
     if (!code)
-        code = bench_device_time(b, forward, &call, &seconds[0]);
+        code = bench_device_time(b, forward, &call, &rates->seconds[0]);
     if (!code)
-        code = bench_device_time(b, backward, &call, &seconds[1]);
-    if (code)
-        return code;
-    show(a, "forward", seconds[0], 4 * of_pair / seconds[0], list);
-    show(a, "backward", seconds[1], 10 * of_pair / seconds[1], list);
-    if (a->own)
-        zinf_log(ZINF_LOG_INFO, "the rates are not kept for zinf estimate, which takes those of "
-                                "the usual sizes: leave out yours for that");
-    else
-        keep(b, dtype, 4 * of_pair / seconds[0], 10 * of_pair / seconds[1]);
-    return 0;
+        code = bench_device_time(b, backward, &call, &rates->seconds[1]);
+    rates->flops[0] = 4 * of_pairs / rates->seconds[0];
+    rates->flops[1] = 10 * of_pairs / rates->seconds[1];
+    return code;
 }
 
+/* Opens the device with memory for one shape. */
+static int measure_alone(const struct attention_args *a, enum zinf_dtype dtype,
+                         struct bench_device_options *options, int rounds, struct rates *rates)
+{
+    struct bench_device b;
+    int code = bench_device_open(&b, options);
+    if (code)
+        return code;
+    b.rounds = rounds ? rounds : b.rounds;
+    code = measure(a, dtype, &b, rates);
+    bench_device_close(&b);
+    return code;
+}
+
+static bool is_own(const struct attention_args *a)
+{
+    return a->batch || a->seq || a->heads || a->kv_heads || a->head_dim || a->window ||
+           a->dropout > 0 || a->all;
+}
+
+/* One shape with own sizes, or all lengths. Which device it is decides the sizes, and the sizes its
+ * memory: it is opened first without. */
 static int open_and_measure(struct attention_args *args, enum zinf_dtype dtype, cJSON *result)
 {
-    /* Which device it is decides the sizes, and the sizes its memory: it is opened twice. */
     struct bench_device_options options = {.device = args->on.device,
                                            .threads = args->on.threads,
                                            .device_bytes = 4096,
                                            .host_bytes = 1 << 20};
+    const bool own = is_own(args);
+    struct rates rates[N_LENGTHS] = {0};
     struct bench_device b;
     int code = bench_device_open(&b, &options);
     if (code)
         return code;
-    defaults(args, b.device->kind == ZINF_DEVICE_HOST);
     if (result)
         cJSON_AddStringToObject(result, "device", b.device->name);
     else
         printf("%s, %s\n", b.device->name, zinf_dtype_name(dtype));
-    struct zinf_attention call = call_of(args, dtype, NULL, &(struct places){0});
-    options.device_bytes = place(args, dtype, b.ops->attention_workspace(b.device, &call)).end;
-    bench_device_close(&b);
-    code = bench_device_open(&b, &options);
-    if (code)
-        return code;
-    code = measure(args, dtype, &b, result);
+    cJSON *list = result ? cJSON_AddArrayToObject(result, "results") : NULL;
+    for (int i = own ? USUAL : 0; !code && i < (own ? USUAL + 1 : N_LENGTHS); i++) {
+        struct attention_args a = *args;
+        defaults(&a, &lengths[i], b.device);
+        const struct zinf_attention call = call_of(&a, dtype, NULL, &(struct places){0});
+        options.device_bytes = place(&a, dtype, b.ops->attention_workspace(b.device, &call)).end;
+        code = measure_alone(&a, dtype, &options, lengths[i].rounds, &rates[i]);
+        if (!code)
+            show(&a, &rates[i], list);
+    }
+    if (!code && own)
+        zinf_log(ZINF_LOG_INFO, "the rates are not kept for zinf estimate, which takes those of "
+                                "the usual sizes: leave out yours for that");
+    else if (!code)
+        keep(b.device, dtype, rates);
     bench_device_close(&b);
     return code;
 }
@@ -172,15 +227,17 @@ static int open_and_measure(struct attention_args *args, enum zinf_dtype dtype, 
 /* clang-format off */
 static const struct option own[] = {
     OPTION("--batch", INTEGER, AT(batch), "N", "sequences", .min = 1, .max = 65535,
-     .otherwise = "16; on the host 1"),
+     .otherwise = "as many as have 16384 tokens; on the host 1024"),
     OPTION("--seq", INTEGER, AT(seq), "N", "tokens of a sequence", .min = 1, .max = 1 << 20,
-     .otherwise = "1024"),
+     .otherwise = "256, 1024 and 4096"),
     OPTION("--heads", INTEGER, AT(heads), "N", "heads of queries", .min = 1, .max = 65535,
-     .otherwise = "25; on the host 12"),
+     .otherwise = "25; on the host 12, 4 of 4096 tokens for up to 4 threads"),
     OPTION("--kv-heads", INTEGER, AT(kv_heads), "N", "heads of keys and values", .min = 1,
      .max = 65535, .otherwise = "as many"),
     OPTION("--head-dim", INTEGER, AT(head_dim), "N", "elements of a head", .min = 1, .max = 512,
      .otherwise = "64"),
+    OPTION("--window", INTEGER, AT(window), "N", "tokens that a token sees, its own included",
+     .min = 1, .max = 1 << 20, .otherwise = "all up to its own"),
     OPTION("--dropout", NUMBER, AT(dropout), "P", "of the probabilities", .max = 0.99,
      .usual = "0"),
     OPTION("--all", FLAG, AT(all), NULL, "every token sees all others"),
@@ -191,6 +248,8 @@ static const struct option own[] = {
 static int check(struct cli_call *call)
 {
     struct attention_args *a = call->options;
+    if (a->all && a->window)
+        return zinf_fail(-EINVAL, "--window limits what a token sees, --all does not: give one");
     return zinf_dtype_parse(a->on.type, &a->dtype);
 }
 

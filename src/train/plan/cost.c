@@ -20,9 +20,12 @@
 #define RECORD_SECONDS 3e-4 /* two small writes, one after the other */
 #define DRIVE_CPU 0.15      /* of one CPU while a drive lane is busy: submission, checksums */
 /* Bytes of state that a thread unpacks and packs again in a second with AVX-512, and how many bytes
- * an update moves in the time of one, where memory limits both (BENCHMARKS.md). */
+ * an update moves in the time of one, where memory limits both (BENCHMARKS.md). Numbers of 16 bits
+ * take the time of as many of 32; unpacking takes the smaller half. */
 #define PACK_BYTES 2.7e9
 #define PACK_WORK 1.3
+#define HALF_BYTES 0.5
+#define UNPACKED_MEANWHILE 2.5
 #define BESIDE 0.55 /* speed of reads beside writes, and of these beside those */
 /* Of a GPU. Kernels that are enqueued one behind the other start no faster than the CPU can launch
  * them, 4 to 6 microseconds each (pegainfer's "From Launch Overhead to CUDA Graph"), and about one
@@ -70,6 +73,32 @@ static double added_work(const struct plan *p, const struct zinf_op *op)
     return op->kind < OP_STAGES ? -bytes : bytes * p->setup->compute.pace.flops_a_byte;
 }
 
+/* By which an update is longer because the thing is packed. A kept gradient is unpacked alone, and
+ * takes the time of as many numbers of 16 bits. */
+static double update_work(const struct rule_thing *t)
+{
+    const struct pack_work *work = &t->setup->pack_work;
+    const struct rule_numbers *state = &t->setup->state_numbers[t->group];
+    const double bytes = (double)rule_plain_bytes(t);
+    switch (t->what) {
+    case ZINF_PACKABLE_STATE:
+        return work->wide * (double)state->wide + work->half * (double)state->half;
+    case ZINF_PACKABLE_PARAM:
+        return bytes * (t->setup->dtype == ZINF_DTYPE_F32 ? work->wide : work->half);
+    default:
+        return work->unpack * bytes / 2;
+    }
+}
+
+/* Of an operation that packs or unpacks numbers and does nothing else. */
+static double coder_work(const struct rule_thing *t, bool packs)
+{
+    const struct pack_work *work = &t->setup->pack_work;
+    const bool wide = t->what == ZINF_PACKABLE_GRAD || t->setup->dtype == ZINF_DTYPE_F32;
+    const double bytes = (double)rule_plain_bytes(t);
+    return packs ? bytes * (wide ? work->wide : work->half) : bytes * work->unpack / (wide ? 2 : 1);
+}
+
 /* What is behind packed data, such as copies of parameters, is not packed. */
 static double packed_work(double work, const struct rule_thing *t)
 {
@@ -97,9 +126,11 @@ double plan_work(const struct plan *p, const struct zinf_op *op)
     const uint16_t flags[] = {OP_PACKED, OP_PARAM, OP_GRAD};
     for (int what = 0; what < ZINF_PACKABLES; what++) {
         const struct rule_thing t = {p->setup, (enum zinf_packable)what, group, false};
-        if (op->flags & flags[what] && p->variant.packs >= packing_of(t.what))
-            work = updates ? work + p->setup->pack_work * (double)rule_plain_bytes(&t)
-                           : packed_work(work, &t);
+        if (!(op->flags & flags[what]) || p->variant.packs < packing_of(t.what))
+            continue;
+        if (op->kind == OP_PACK || op->kind == OP_UNPACK)
+            return coder_work(&t, op->kind == OP_PACK);
+        work = updates ? work + update_work(&t) : packed_work(work, &t);
     }
     return work;
 }
@@ -245,6 +276,8 @@ static void share(const struct plan *p, struct zinf_speeds *used)
     used->root_bytes = known_or(used->root_bytes, used->optimizer_bytes);
     used->optimizer_bytes /= n;
     used->pack_bytes /= n;
+    used->pack_half_bytes /= n;
+    used->unpack_bytes /= n;
     used->drive_read_bytes /= n;
     used->drive_write_bytes /= n;
     used->drive_mixed_bytes /= n;
@@ -322,6 +355,12 @@ static void complete(const struct plan *p, const struct zinf_speeds *s, double c
     };
     used->pack_bytes = known_or(
         s->pack_bytes, fmin(PACK_BYTES * threads_of(p), used->optimizer_bytes / PACK_WORK));
+    used->pack_half_bytes = known_or(s->pack_half_bytes, HALF_BYTES * used->pack_bytes);
+    used->unpack_bytes = known_or(s->unpack_bytes, UNPACKED_MEANWHILE * used->pack_half_bytes);
+    for (int i = 0; i < ZINF_ATTENTION_LENGTHS; i++)
+        used->attention[i] =
+            (struct zinf_attention_speed){s->attention[i].tokens, device * s->attention[i].forward,
+                                          device * s->attention[i].backward};
     used->attention_flops =
         known_or(device * s->attention_flops, used->device_flops * (host_device ? 1 : ATTENTION));
     used->attention_backward_flops =
@@ -336,6 +375,8 @@ void plan_speeds_of(const struct plan *p, const struct zinf_speeds *s, struct zi
     share(p, used);
 }
 
+_Static_assert(ZINF_ATTENTION_PACES >= ZINF_ATTENTION_LENGTHS, "each length has a pace");
+
 /* The machine's own, whoever shares it: what only their ratio counts of is the same on all ranks.
  */
 static void speeds_alone(const struct setup *s, struct zinf_speeds *used)
@@ -345,15 +386,33 @@ static void speeds_alone(const struct setup *s, struct zinf_speeds *used)
     complete(&p, s->options.speeds ? s->options.speeds : &unknown, 1, used);
 }
 
+/* A row of a causal sequence sees half of it, in the mean, and its last tile has an edge. */
+static void take_attention(const struct zinf_speeds *used, struct zinf_pace *pace)
+{
+    const double flops = used->device_flops;
+    while (pace->n_attention < ZINF_ATTENTION_LENGTHS &&
+           used->attention[pace->n_attention].tokens > 0) {
+        const struct zinf_attention_speed *of = &used->attention[pace->n_attention];
+        const double keys = (of->tokens + 1) / 2;
+        pace->attention[pace->n_attention++] =
+            (struct zinf_attention_pace){keys + ZINF_ATTENTION_EDGE, keys * flops / of->forward,
+                                         keys * BACKWARD_PRODUCTS * flops / of->backward};
+    }
+    if (pace->n_attention)
+        return;
+    pace->n_attention = 1;
+    pace->attention[0] =
+        (struct zinf_attention_pace){1, flops / used->attention_flops,
+                                     BACKWARD_PRODUCTS * flops / used->attention_backward_flops};
+}
+
 struct zinf_pace setup_pace(const struct setup *s)
 {
     struct zinf_speeds used;
     speeds_alone(s, &used);
     double flops = used.device_flops;
-    struct zinf_pace pace = {.flops_a_byte = flops / used.device_bytes,
-                             .attention = flops / used.attention_flops,
-                             .attention_backward =
-                                 BACKWARD_PRODUCTS * flops / used.attention_backward_flops};
+    struct zinf_pace pace = {.flops_a_byte = flops / used.device_bytes};
+    take_attention(&used, &pace);
     if (device_is_far(s)) {
         pace.shortest = SHORTEST_KERNEL * flops;
         pace.between = BETWEEN_KERNELS * flops;
@@ -369,11 +428,13 @@ double setup_bytes_a_flop(const struct setup *s)
     return used.optimizer_bytes / used.host_flops;
 }
 
-double setup_pack_work(const struct setup *s)
+struct pack_work setup_pack_work(const struct setup *s)
 {
     struct zinf_speeds used;
     speeds_alone(s, &used);
-    return used.optimizer_bytes / used.pack_bytes;
+    return (struct pack_work){used.optimizer_bytes / used.pack_bytes,
+                              used.optimizer_bytes / used.pack_half_bytes,
+                              used.optimizer_bytes / used.unpack_bytes};
 }
 
 double setup_matrix_bytes(const struct setup *s, uint32_t group)

@@ -190,6 +190,20 @@ double rule_state_share(const struct setup *s, uint32_t group)
     return all > 0 ? left / all : 1;
 }
 
+struct rule_numbers rule_state_numbers(const struct setup *s, uint32_t group)
+{
+    const struct rule_thing thing = {s, ZINF_PACKABLE_STATE, group, false};
+    struct arrays w = {.thing = &thing, .of_first = true};
+    struct rule_numbers numbers = {0, 0};
+    struct array a;
+    while (next_array(&w, &a)) {
+        if (w.segment.of && w.segment.of->rule->unit_bytes)
+            return (struct rule_numbers){0, 0};
+        *(a.dtype == ZINF_DTYPE_F32 ? &numbers.wide : &numbers.half) += a.n ? a.bytes : 0;
+    }
+    return numbers;
+}
+
 /* Elements of the first rank's sub-group that are the unit's; those behind them are padding. By
  * these all ranks plan, so that they have one order of transfers. */
 static uint64_t own_elems(const struct rule_thing *t)

@@ -1,8 +1,8 @@
 /*
- * packed_change: the update of a sub-group whose state lies packed, by a rule over elements. Piece
- * by piece, moments are unpacked, updated and packed in a core's cache. They are written beside the
- * slot, which may be the one that they come from, and move there when all are done; the lower
- * halves of split masters, which are not packed, are updated where they are.
+ * packed_change: the update of a sub-group whose state lies packed, or is to, by a rule over
+ * elements. Piece by piece, moments are unpacked, updated and packed in a core's cache. They are
+ * written beside the slot, which may be the one that they come from, and move there when all are
+ * done; the lower halves of split masters, which are not packed, are updated where they are.
  */
 #include "cpu_optim/pack.h"
 #include "train/rules/rules.h"
@@ -35,7 +35,35 @@ static bool goes_by_pieces(const struct rule_change *c)
 
 /* ---- where everything is ---- */
 
-static int find_old(struct work *w)
+static char *moment_in(const struct work *w, char *plain, uint32_t i)
+{
+    return plain + rule_moment_at(&w->c->step.segment, (int)i + 1);
+}
+
+/* The lower halves at `from`; new ones go to the end of another slot. */
+static void find_remainder(struct work *w, char *from)
+{
+    const struct rule_change *c = w->c;
+    const uint64_t bytes = zinf_align_up(w->n * sizeof(uint16_t), PACKED_HEAD_BYTES);
+    if (c->step.setup->form != ZINF_STATE_SPLIT)
+        return;
+    w->old_remainder = (uint16_t *)(void *)from;
+    w->remainder = w->old_remainder;
+    if (c->from != c->slot)
+        w->remainder = (uint16_t *)(void *)((char *)c->slot + rule_plain_bytes(&w->state) - bytes);
+}
+
+/* State that is not packed yet, as a training begins with it, or that packing did not make shorter.
+ */
+static void find_plain(struct work *w)
+{
+    char *slot = (char *)(uintptr_t)w->c->from; /* the caller's slot is written */
+    for (uint32_t i = 0; i < w->n_moments; i++)
+        w->arrays[i].array.x = moment_in(w, slot, i);
+    find_remainder(w, slot);
+}
+
+static int find_packed(struct work *w)
 {
     const struct rule_change *c = w->c;
     const char *slot = c->from;
@@ -53,14 +81,17 @@ static int find_old(struct work *w)
     }
     if (code || c->step.setup->form != ZINF_STATE_SPLIT)
         return code;
-    const uint64_t bytes = w->n * sizeof(uint16_t);
-    if (at + bytes > said)
+    if (at + w->n * sizeof(uint16_t) > said)
         return rule_damaged(&w->state);
-    w->old_remainder = (uint16_t *)(uintptr_t)(slot + at); /* the caller's slot is written */
-    w->remainder = w->old_remainder;
-    if (c->from != c->slot)
-        w->remainder = (uint16_t *)(void *)((char *)c->slot + rule_plain_bytes(&w->state) -
-                                            zinf_align_up(bytes, PACKED_HEAD_BYTES));
+    find_remainder(w, (char *)(uintptr_t)(slot + at)); /* the caller's slot is written */
+    return 0;
+}
+
+static int find_old(struct work *w)
+{
+    if (w->c->from_bytes)
+        return find_packed(w);
+    find_plain(w);
     return 0;
 }
 
@@ -115,11 +146,6 @@ static int change_piece(void *context, uint64_t first, uint64_t n, void *const x
 }
 
 /* ---- new slots ---- */
-
-static char *moment_in(const struct work *w, char *plain, uint32_t i)
-{
-    return plain + rule_moment_at(&w->c->step.segment, (int)i + 1);
-}
 
 static uint64_t remainder_bytes(const struct work *w)
 {

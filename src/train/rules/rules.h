@@ -161,6 +161,12 @@ double rule_packed_share(const struct rule_thing *t);
  * state, which setup.state_expected has. */
 uint64_t rule_packed_expected(const struct rule_thing *t);
 uint64_t rule_expected_state(const struct setup *s, uint32_t group);
+/* Bytes of numbers of 32 and of 16 bits that packing of a sub-group's state unpacks and packs, if
+ * they may be packed. setup.state_numbers has the results. */
+struct rule_numbers {
+    uint64_t wide, half;
+};
+struct rule_numbers rule_state_numbers(const struct setup *s, uint32_t group);
 /* The same for a sub-group's state, and for parameters, if they may be packed. setup.state_shares
  * has the results of the former. */
 double rule_state_share(const struct setup *s, uint32_t group);
@@ -195,7 +201,7 @@ int rule_packed_bytes(const struct rule_thing *t, const void *page, uint64_t *by
 
 struct rule_change {
     struct rule_step step; /* all members but state, param and workspace */
-    /* The packed state, as for rule_unpack, and the slot of rule_slot_bytes for the new one, which
+    /* The state, as for rule_unpack, and the slot of rule_slot_bytes for the new one, which
      * may be the same memory. */
     const void *from;
     uint64_t from_bytes;

@@ -261,7 +261,7 @@ static int update_by_pieces(struct zinf_trainer *t, struct update *u, bool *done
                                           : makes_copy(t, u) ? at(op, 5)
                                                              : NULL,
                             .summed_elsewhere = u->state_of.summed_elsewhere};
-    if (!u->packs_state || !bytes || op->kind == OP_DEVICE_UPDATE ||
+    if (!u->packs_state || op->kind == OP_DEVICE_UPDATE ||
         !rule_next_segment(&t->setup, c.step.group, &c.step.segment) || !rule_changes_packed(&c))
         return 0;
     c.step.hyper = hyper_of(&t->setup, c.step.segment.of, &scalars_of(t, op)->hyper);
