@@ -83,10 +83,12 @@ static double row_time(const struct zinf_pace *pace, const struct attention_exte
         return extent->keys * (pace->n_attention ? pace_of(at, backward) / at->keys : 1);
     while (i + 1 < pace->n_attention && at[i].keys < keys)
         i++;
-    const double begin = at[i - 1].keys, shortest = pace_of(at, backward) / at->keys;
-    const double grows = pace_of(&at[i], backward) - pace_of(&at[i - 1], backward);
-    const double time =
-        pace_of(&at[i - 1], backward) + fmax(grows, 0) * (keys - begin) / (at[i].keys - begin);
+    const double end = pace_of(&at[i], backward), beyond = keys - at[i].keys;
+    double grows = end - pace_of(&at[i - 1], backward);
+    if (beyond > 0) /* what a busy machine measured does not make long rows free */
+        grows = fmax(grows, 0);
+    const double time = end + grows * beyond / (at[i].keys - at[i - 1].keys);
+    const double shortest = pace_of(at, backward) / at->keys;
     return keys < at->keys ? fmax(time, shortest * keys) : time;
 }
 

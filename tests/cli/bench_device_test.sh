@@ -114,7 +114,7 @@ packing_by_width() {
         sed "s/\"state\"/\"$pack\"/; s/\"offload_optimizer\"/\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"%\"}, &/; s#%#$work/drive#" \
             "$work/packed.json" >"$work/$pack.json"
         step_seconds "$work/$pack.json" >"$work/before.$pack" || return 1
-        sed 's/"half_bytes":[^,]*/"half_bytes": 1e8/' "$work/kept" >"$kept"
+        sed 's/"half_bytes":[^,]*/"half_bytes": 1e7/' "$work/kept" >"$kept"
         step_seconds "$work/$pack.json" >"$work/after.$pack" || return 1
         cp "$work/kept" "$kept"
     done
