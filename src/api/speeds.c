@@ -95,6 +95,13 @@ static bool counts_elsewhere(const cJSON *cache, const struct zinf_config_offloa
     return counts;
 }
 
+/* Whose names are folders; NULL where the file has anything else there. */
+static const cJSON *folders_of(const cJSON *cache)
+{
+    const cJSON *folders = cJSON_GetObjectItemCaseSensitive(cache, "nvme");
+    return cJSON_IsObject(folders) ? folders : NULL;
+}
+
 /* What was measured in another folder of the same drive, which counts for one path only: one drive
  * does not add up. Borrowed. */
 static const cJSON *find_device(const cJSON *cache, const struct zinf_config_offload *section,
@@ -104,7 +111,7 @@ static const cJSON *find_device(const cJSON *cache, const struct zinf_config_off
     dev_t wanted, device;
     const bool known = device_of(section->nvme_path[path], &wanted) &&
                        !counts_elsewhere(cache, section, path, wanted);
-    cJSON_ArrayForEach(other, cJSON_GetObjectItemCaseSensitive(cache, "nvme"))
+    cJSON_ArrayForEach(other, folders_of(cache))
     {
         if (known && other->string[0] == '/' && cJSON_IsObject(other) &&
             device_of(other->string, &device) && device == wanted)
@@ -131,7 +138,7 @@ static void find_spread(const cJSON *cache, const char *path, const cJSON *drive
     dev_t wanted, device;
     if (!drive || !device_of(path, &wanted))
         return;
-    cJSON_ArrayForEach(other, cJSON_GetObjectItemCaseSensitive(cache, "nvme"))
+    cJSON_ArrayForEach(other, folders_of(cache))
     {
         if (other->string[0] != '/' || !device_of(other->string, &device) || device != wanted)
             continue;

@@ -93,6 +93,8 @@ range_of_the_drive() {
     echo "{\"nvme\": {\"$work/faster\": {\"read\": 1e14, \"write\": 1e14, \"mixed\": 1e14},
         \"$work/measured\": {\"read\": 1e13, \"write\": 1e13, \"mixed\": 1e13}}}" >cache/zinf/bench.json
     estimate 0 && ! grep "with the drive as fast" said.out || range_status=1
+    echo '{"nvme": [{"read": 1e9}]}' >cache/zinf/bench.json # nothing that is known
+    estimate 0 --json && ! grep -q step_seconds_range said.out || range_status=1
     rmdir measured faster
     rm -r cache
     return $range_status
