@@ -224,7 +224,7 @@ static void set_compute(struct setup *s)
         .seq = s->chunk_seq,
         .source_seq = s->chunk_source,
         .chunk = {.whole = s->n_chunks > 1 ? s->seq : 0,
-                  .first = s->n_chunks / 2 * s->chunk_seq, /* the mean of all */
+                  .first = s->n_chunks / 2 * s->chunk_seq, /* walk_sizes.c takes the mean of all */
                   .near_end = (s->n_chunks / 2 + 1) * s->chunk_seq,
                   .begins = true,
                   .ends = true,

@@ -51,6 +51,14 @@ run 0 "$zinf" estimate --model model --config config.json --longest --sequence-c
     --device-memory 2MiB --device host && says "longest " "tokens in a sequence fit"
 verdict $? "or what memory has room for"
 
+flops() { # chunk: of a step with one sequence, by an estimate
+    "$zinf" estimate --model model --config config.json --seq-len 600 --sequence-chunk "$1" \
+        --device host --json 2>/dev/null | grep model_flops
+}
+whole=$(flops 0)
+test -n "$whole" && test "$whole" = "$(flops 100)" && test "$whole" = "$(flops 200)"
+verdict $? "chunks take the flops of the whole sequence, also if their number is even"
+
 # Where a drive limits, reads and writes of keys, values and their gradients go on at the same time:
 # a step takes what the drive needs for its bytes. Rates of a mix, which nobody states: 0.55 of both.
 cat >long.json <<END
