@@ -14,7 +14,7 @@
 #define IF_ANY 1           /* where it moves fewer bytes or waits less, by however little */
 #define SOMEWHAT 0.99      /* and of what takes more memory elsewhere */
 #define ANYWAY 1e9         /* and of what is asked for */
-#define DRIVE_SHARE 0.4    /* of a step that the drive is busy, at least, where packing is tried */
+#define DRIVE_SHARE 0.3    /* of a step that the drive is busy, at least, where packing is tried */
 #define HALF 4             /* steps of a quarter of an octave */
 #define NO_GRADS (1 << 20) /* layers of one whose gradient is in RAM, at most */
 
