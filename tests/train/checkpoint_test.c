@@ -203,7 +203,7 @@ static void test_state_of_two_rules(void)
                         path,       .steps = STEPS, .accept_changes = true};
     CHECK(run(&s, &rest) == -EINVAL && strstr(zinf_error(), "AdamW+Lion."));
     s.extra = LION_FOR("*.mlp.c_*.weight");
-    CHECK(run(&s, &rest) == -EINVAL && strstr(zinf_error(), "set them back"));
+    CHECK(run(&s, &rest) == -EINVAL && strstr(zinf_error(), "set that back"));
 }
 
 /* Tensors that are cut into parts are the same ones of the file, so other parts are no other
