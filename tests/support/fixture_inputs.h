@@ -176,21 +176,41 @@ static inline void check_rewards(const struct fixture *f, const char *name,
         CHECKF(fabs(r->kl - number(wanted, "kl")) < 1e-4, "%s: kl %.9g", name, r->kl);
 }
 
+/* A step has the loss and the norm of the fixture's. */
+static inline void check_step(const struct fixture *f, const char *name, int step,
+                              const struct zinf_step_result *r)
+{
+    const cJSON *steps = cJSON_GetObjectItem(f->expected, "steps");
+    CHECKF(near(r->loss, nth(steps, "loss", step), 1e-4), "%s step %d: loss %.9g", name, step,
+           r->loss);
+    CHECKF(near(r->grad_norm, nth(steps, "grad_norm", step), 1e-3), "%s step %d: norm %.9g", name,
+           step, r->grad_norm);
+}
+
+/* Samples in chunks, in the cut with this number, have the loss and the gradients of whole ones,
+ * and the fixture's loss. worst: the largest difference of a gradient. */
+static inline void check_cut(const struct fixture *f, const char *name, int cut, double loss,
+                             double of_whole, double worst)
+{
+    CHECKF(near(loss, of_whole, 1e-6), "%s, cut %d: loss %.9g, not %.9g", name, cut, loss,
+           of_whole);
+    CHECKF(worst < 1e-5, "%s, cut %d: worst gradient %g", name, cut, worst);
+    CHECKF(near(loss, number(f->expected, "loss"), 1e-5), "%s, cut %d: loss %.9g", name, cut, loss);
+    printf("# %s, cut %d: loss off by %.2g, worst gradient %.2g\n", name, cut,
+           fabs(loss / of_whole - 1), worst);
+}
+
 static inline void check_ten_steps(const char *name)
 {
     struct fixture f;
     char ours[600], theirs[600];
     open_fixture(&f, name);
-    const cJSON *steps = cJSON_GetObjectItem(f.expected, "steps");
     struct zinf_trainer *t = open_pair(&f, f.config, ZINF_TRAINER_TRAIN);
     for (int step = 0; t && step < 10; step++) {
         struct zinf_batch batch = batch_at(&f, step * f.batch * f.accumulation);
         struct zinf_step_result r = {0};
         CHECKF(!zinf_trainer_step(t, &batch, &r), "%s", zinf_error());
-        CHECKF(near(r.loss, nth(steps, "loss", step), 1e-4), "%s step %d: loss %.9g", name, step,
-               r.loss);
-        CHECKF(near(r.grad_norm, nth(steps, "grad_norm", step), 1e-3), "%s step %d: norm %.9g",
-               name, step, r.grad_norm);
+        check_step(&f, name, step, &r);
         if (!step)
             check_rewards(&f, name, &r.rewards);
     }
