@@ -22,7 +22,7 @@ static const struct {
     {"gradient_checkpointing", "what is kept for the backward pass is planned by the memory there "
                                "is; zinf.activation_checkpointing of --config decides it"},
     {"resume_from_checkpoint",
-     "--resume goes on from the output's last step, --resume=DIR from DIR"},
+     "--resume continues from the output's last step, --resume=DIR from DIR"},
     {"adam_beta1 adam_beta2", "set optimizer.params.betas of --config"},
     {"adam_epsilon", "set optimizer.params.eps of --config"},
     {"use_lora use_peft finetuning_type", "--lora-rank N trains adapters"},
@@ -44,8 +44,7 @@ static const struct {
      "data is read by threads of its own; leave "
      "it out"},
     {"remove_unused_columns", "columns that are not asked for are never read; leave it out"},
-    {"push_to_hub hub_model_id",
-     "'huggingface-cli upload' takes the folder that a training leaves"},
+    {"push_to_hub hub_model_id", "'hf upload' takes the folder that a training leaves"},
     {"trust_remote_code", "a model folder's code is never run; leave it out"},
 };
 

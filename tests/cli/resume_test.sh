@@ -139,11 +139,11 @@ verdict $? "damage is named, and the checkpoint before it"
     grep -q "$latest: not usable: .*moment1.safetensors is damaged" said.out
 verdict $? "resume-info tells whole from damaged"
 "$zinf" resume-info model >said.out 2>said.err
-[ $? -eq 1 ] && grep -q "nothing to go on from" said.err
+[ $? -eq 1 ] && grep -q "nothing to continue from" said.err
 verdict $? "resume-info of a folder without either"
 $command --output asked --steps $((total + 1)) --resume=asked/checkpoint-$before \
     >said.out 2>said.err && tail -n 1 asked/log.jsonl | grep -q "^{\"step\": $((total + 1)),"
-verdict $? "it can be gone on from"
+verdict $? "it can be continued from"
 
 # Without any checkpoint: steps that outlive their process. Those of the run that a second signal
 # stopped are there too.

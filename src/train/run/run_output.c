@@ -71,14 +71,14 @@ static int refuse(const struct zinf_run_options *o, const struct found *found)
         return zinf_fail(
             -EEXIST,
             "--output %s holds checkpoints of an earlier run, up to checkpoint-%" PRIu64
-            ": go on from them with --resume, choose another --output, or pass "
+            ": continue from them with --resume, choose another --output, or pass "
             "--overwrite",
             output, found->steps[found->n_steps - 1]);
     if (found->has_model)
         return zinf_fail(-EEXIST,
                          "--output %s holds the model of an earlier run%s: choose another --output "
                          "(--model %s trains it further), or pass --overwrite",
-                         output, o->resume_steps ? " and no checkpoint to go on from" : "",
+                         output, o->resume_steps ? " and no checkpoint to continue from" : "",
                          found->model);
     return zinf_fail(-EEXIST,
                      "%s is the log of an earlier run: choose another %s, or pass --overwrite",

@@ -56,7 +56,7 @@ static int split(struct scoring *s, uint64_t index, const struct zinf_sample *sa
     if (!begin)
         return zinf_fail(-EINVAL,
                          "sample %llu begins with what is to be foretold: there is no text before "
-                         "it to go on from",
+                         "it to continue from",
                          (unsigned long long)index + 1);
     reference->count = 0;
     int code = push(reference, sample->ids.ids + begin, end - begin);

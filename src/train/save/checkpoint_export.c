@@ -27,7 +27,7 @@ static void say_newer(const char *folder, uint64_t step)
     if (path && !checkpoint_open_one(&c, path)) {
         zinf_log(ZINF_LOG_WARN,
                  "%s/latest names step %" PRIu64 ", though %s is newer: takes what it names; "
-                 "--resume=%s goes on from that one",
+                 "--resume=%s continues from that one",
                  folder, step, path, path);
         checkpoint_fini(&c);
     }
