@@ -106,11 +106,11 @@ complains "model has no chat template" "--chat-template NAME"
 verdict $? "no template"
 echo '{"chat_template": "{{ messages }}"}' >model/tokenizer_config.json
 run 1 "$zinf" train --model model --data rows.jsonl --output x
-complains "none that is known" "--chat-template NAME"
+complains "not a known one" "--chat-template NAME"
 verdict $? "an unknown template"
 rm model/tokenizer_config.json
 run 1 zinf_on eval --chat-template nonsense
-complains "nonsense is none of" "chatml"
+complains "nonsense is not one of" "chatml"
 verdict $? "a name that is none"
 run 2 zinf_on eval --format nonsense
 complains "--format nonsense: use stream" "sharegpt"

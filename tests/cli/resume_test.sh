@@ -200,7 +200,7 @@ $command --model model --output done --steps 1 --overwrite --device-memory 100Ki
 [ $? -eq 1 ] && [ "$(wc -l <done/log.jsonl)" -eq 2 ] && [ -f done/model/config.json ]
 verdict $? "--overwrite removes nothing for a run that cannot begin"
 $command --model model --output done --steps 1 --overwrite --no-final-checkpoint \
-    >said.out 2>said.err && grep -q "these go: model/, its log, 1 checkpoint up to step 2" said.err &&
+    >said.out 2>said.err && grep -q "removes what an earlier run left in .*: model/, its log, 1 checkpoint up to step 2" said.err &&
     [ "$(wc -l <done/log.jsonl)" -eq 1 ] && [ ! -e done/checkpoint-2 ] && [ ! -e done/latest ]
 verdict $? "--overwrite says what goes"
 $command --model model --output other --log done/log.jsonl --steps 1 >said.out 2>said.err

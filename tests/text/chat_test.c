@@ -398,7 +398,7 @@ static void test_broken_rows_are_named(void)
         "\"gemma\" has no turns of \"system\"");
     breaks(m, "chatml", "{\"messages\":[" SAID("wizard", "a") "]}", "\"wizard\"");
     breaks(m, "chatml", "{\"messages\":[{\"role\":\"user\"}]}", "there is no \"content\"");
-    breaks(m, "chatml", "{\"messages\":[{\"role\":\"user\",\"content\":4}]}", "no string");
+    breaks(m, "chatml", "{\"messages\":[{\"role\":\"user\",\"content\":4}]}", "not a string");
     breaks(m, "chatml",
            "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}",
            "image_url");

@@ -110,7 +110,8 @@ static int fail_field(const struct text_input *input, const cJSON *object, const
     size_t used = 0;
     const cJSON *member;
     if (text)
-        return zinf_fail(-EINVAL, "%s: line %ld: the object has a \"%s\" field that is no string",
+        return zinf_fail(-EINVAL,
+                         "%s: line %ld: the object has a \"%s\" field that is not a string",
                          input->path, line, input->column);
     cJSON_ArrayForEach(member, object)
     {

@@ -193,9 +193,9 @@ static void say_removed(const struct zinf_run_options *o, const struct found *fo
     if (found->n_steps)
         snprintf(checkpoints, sizeof checkpoints, ", %" PRIu32 " checkpoint%s up to step %" PRIu64,
                  found->n_steps, found->n_steps == 1 ? "" : "s", found->steps[found->n_steps - 1]);
-    zinf_log(ZINF_LOG_INFO, "--overwrite: of an earlier run in %s these go:%s%s%s%s", o->output,
-             found->has_model ? " model/" : "", found->has_model && found->has_log ? "," : "",
-             found->has_log ? " its log" : "",
+    zinf_log(ZINF_LOG_INFO, "--overwrite removes what an earlier run left in %s:%s%s%s%s",
+             o->output, found->has_model ? " model/" : "",
+             found->has_model && found->has_log ? "," : "", found->has_log ? " its log" : "",
              *checkpoints && !found->has_model && !found->has_log ? checkpoints + 1 : checkpoints);
 }
 

@@ -150,8 +150,8 @@ static int settle(struct run *run, const char *path, bool possible)
         return refuse_beginning(run);
     if (!run->recovers && o->resume)
         zinf_log(asked_for_another ? ZINF_LOG_INFO : ZINF_LOG_WARN,
-                 "step %" PRIu64 " in %s is given up for %s", run->left.step, run->left.folder,
-                 o->resume);
+                 "step %" PRIu64 " in %s is discarded: the run continues from %s", run->left.step,
+                 run->left.folder, o->resume);
     return 0;
 }
 
