@@ -14,6 +14,11 @@ static const struct {
     {"optim", "--optimizer takes AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad, SGD, "
               "Muon, NorMuon, GaLoreAdamW, APOLLO or APOLLO-Mini"},
     {"per_device_eval_batch_size", "evaluations have the --micro-batch of the training"},
+    {"batch_size train_batch", "--micro-batch is the number of sequences computed at once, "
+                               "--global-batch that of a whole step"},
+    {"val_set_size val_size validation_split eval_ratio",
+     "--eval-data FILE is what evaluations take: split the data first"},
+    {"ctx_size context_size context_length", "--seq-len N is the length of a sequence"},
     {"evaluation_strategy eval_strategy", "evaluations come every --eval-every steps"},
     {"save_strategy", "checkpoints come every --save-every steps"},
     {"logging_steps logging_strategy",

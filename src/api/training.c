@@ -22,7 +22,7 @@ int job_train_check(const struct zinf_job *c)
         return zinf_fail(-EINVAL, "--metric needs evaluations: pass --eval-data");
     if (c->eval_every && !c->eval_data.n)
         return zinf_fail(-EINVAL, "--eval-every needs evaluations: pass --eval-data");
-    return 0;
+    return c->chat_template ? zinf_chat_check(c->chat_template) : 0;
 }
 
 /* Option resume: the checkpoint, whose config.json and tokenizer stand in for a model that is not

@@ -229,6 +229,12 @@ void zinf_chat_close(struct zinf_chat *chat)
     free(chat);
 }
 
+int zinf_chat_check(const char *name)
+{
+    const struct chat_template *template;
+    return choose(NULL, name, &template);
+}
+
 const char *zinf_chat_name(const struct zinf_chat *chat)
 {
     return chat->template->name;
