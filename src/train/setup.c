@@ -493,7 +493,7 @@ static void choose_durability(struct setup *s, int wanted, bool plan_only)
     } else if (asked) {
         zinf_log_once(
             ZINF_LOG_WARN, "durability",
-            "zinf.durability is \"step\", but %s: after a crash this run goes on from its "
+            "zinf.durability is \"step\", but %s: after a crash this run continues from its "
             "last checkpoint (--save-every)",
             why_not);
     }

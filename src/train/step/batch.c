@@ -173,12 +173,12 @@ static void set_pieces(const struct zinf_trainer *t, uint32_t v, int32_t *to,
 static int refuse_id(const struct zinf_value *value, int32_t id)
 {
     if (value->input == ZINF_INPUT_LABELS)
-        return zinf_fail(-EINVAL,
-                         "label %d is none of the model's %lld classes (id2label in config.json)",
-                         id, (long long)value->limit);
+        return zinf_fail(
+            -EINVAL, "label %d is not one of the model's %lld classes (id2label in config.json)",
+            id, (long long)value->limit);
     if (value->input == ZINF_INPUT_TOKEN_TYPES)
         return zinf_fail(-EINVAL,
-                         "token type %d is none of the model's %lld (config.json): take the "
+                         "token type %d is not one of the model's %lld (config.json): take the "
                          "tokenizer that belongs to the model",
                          id, (long long)value->limit);
     return zinf_fail(-EINVAL,
