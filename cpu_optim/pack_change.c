@@ -34,7 +34,7 @@ struct change {
     struct hand *hands; /* [n_threads] */
     atomic_int next_thread;
     pthread_mutex_t lock; /* guards all that follow and `taking` of all hands */
-    pthread_cond_t moved;
+    pthread_cond_t was_taken, was_placed;
     uint64_t next;   /* the piece that is taken next */
     uint64_t placed; /* the pieces whose places are known */
     uint64_t payload[ZINF_PACK_CHANGING];
@@ -168,7 +168,7 @@ static void say_taken(struct change *all, struct hand *hand)
 {
     pthread_mutex_lock(&all->lock);
     hand->taking = NONE;
-    pthread_cond_broadcast(&all->moved);
+    pthread_cond_broadcast(&all->was_taken);
     pthread_mutex_unlock(&all->lock);
 }
 
@@ -206,12 +206,10 @@ static uint64_t room_until(const struct change *all, const struct hand *hand, ui
     return hand->behind[i][further] < most ? hand->behind[i][further] : most;
 }
 
-/* Under the lock: whether the waiting piece need not wait any longer. What would overwrite more
- * than the next piece does not fit. */
-static bool may_place(const struct change *all, const struct hand *hand)
+/* Under the lock: whether the pieces are unpacked that the waiting one will overwrite. What would
+ * overwrite more than the next piece does not fit. */
+static bool may_overwrite(const struct change *all, const struct hand *hand)
 {
-    if (all->placed != hand->packs)
-        return false;
     for (uint32_t i = 0; i < all->c->n_arrays; i++) {
         if (!all->c->arrays[i].place || all->full[i])
             continue;
@@ -248,13 +246,15 @@ static void place(struct change *all, struct hand *hand)
 {
     char *to[ZINF_PACK_CHANGING] = {NULL};
     pthread_mutex_lock(&all->lock);
-    while (!all->code && !may_place(all, hand))
-        pthread_cond_wait(&all->moved, &all->lock);
+    while (!all->code && all->placed != hand->packs)
+        pthread_cond_wait(&all->was_placed, &all->lock);
+    while (!all->code && !may_overwrite(all, hand))
+        pthread_cond_wait(&all->was_taken, &all->lock);
     const bool failed = all->code;
     if (!failed) {
         give_places(all, hand, to);
         all->placed++;
-        pthread_cond_broadcast(&all->moved);
+        pthread_cond_broadcast(&all->was_placed);
     }
     pthread_mutex_unlock(&all->lock);
     for (uint32_t i = 0; !failed && i < all->c->n_arrays; i++)
@@ -291,7 +291,8 @@ static void fail(struct change *all, int code)
     if (!all->code)
         snprintf(all->message, sizeof all->message, "%s", zinf_error());
     all->code = all->code ? all->code : code;
-    pthread_cond_broadcast(&all->moved);
+    pthread_cond_broadcast(&all->was_taken);
+    pthread_cond_broadcast(&all->was_placed);
     pthread_mutex_unlock(&all->lock);
 }
 
@@ -366,7 +367,8 @@ int zinf_pack_change(const struct zinf_pack_change *c)
                          .n_groups = groups_of(c),
                          .n_threads = useful_threads(c),
                          .lock = PTHREAD_MUTEX_INITIALIZER,
-                         .moved = PTHREAD_COND_INITIALIZER};
+                         .was_taken = PTHREAD_COND_INITIALIZER,
+                         .was_placed = PTHREAD_COND_INITIALIZER};
     int code = 0;
     for (uint32_t i = 0; !code && i < c->n_arrays; i++)
         code = begin(&all, i);
@@ -378,7 +380,8 @@ int zinf_pack_change(const struct zinf_pack_change *c)
     for (uint32_t i = 0; !all.code && i < c->n_arrays; i++)
         if (c->arrays[i].out || c->arrays[i].place)
             end(&all.to[i], &c->arrays[i], 0);
-    pthread_cond_destroy(&all.moved);
+    pthread_cond_destroy(&all.was_taken);
+    pthread_cond_destroy(&all.was_placed);
     pthread_mutex_destroy(&all.lock);
     return all.code ? zinf_fail(all.code, "%s", all.message) : 0;
 }
