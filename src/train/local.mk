@@ -75,7 +75,7 @@ EXTRA_DIST += tests/fixtures/make_beams.py tests/fixtures/beams.json \
 program_tests += tests/train/train_packed_test
 
 # Encoder-decoders.
-program_tests += tests/train/train_chunks_test tests/train/chunk_bytes_test tests/train/chunk_memory_test \
+program_tests += tests/train/train_chunks_test tests/train/short_rows_test tests/train/chunk_bytes_test tests/train/chunk_memory_test \
 	tests/train/train_parts_test tests/train/train_turns_test
 program_tests += tests/train/train_lengths_test tests/train/train_pairs_test tests/train/train_embeddings_test tests/train/chunked_losses_test tests/train/relative_chunks_test \
 	tests/train/train_losses_test

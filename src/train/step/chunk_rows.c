@@ -376,6 +376,18 @@ int trainer_chunk_reads(struct zinf_trainer *t, const struct zinf_op *op)
 
 /* ---- a program ---- */
 
+/* Nobody tells losses of chunks without rows. */
+static void clear_losses(struct zinf_trainer *t, uint32_t v)
+{
+    const struct setup *s = &t->setup;
+    const struct walk_value *value = &s->walk.values[v];
+    char *losses =
+        host_at(&t->plan, t->plan.at.h_losses + (uint64_t)s->n_micro * value->bytes_before);
+    for (int64_t m = 0; m < s->n_micro; m++)
+        if (setup_chunk(s, m) >= t->visited)
+            memset(losses + (uint64_t)m * value->bytes, 0, value->bytes);
+}
+
 void trainer_chunk_begin(struct zinf_trainer *t)
 {
     struct chunk_rows *c = t->chunks;
@@ -383,8 +395,11 @@ void trainer_chunk_begin(struct zinf_trainer *t)
     if (!c)
         return;
     memset(c->sums, 0, n * sizeof *c->sums);
-    for (uint32_t v = 0; v < n; v++)
+    for (uint32_t v = 0; v < n; v++) {
         c->holds[v] = -1;
+        if (plan_keeps_losses(&t->plan) && zinf_value_is_told(t->setup.graph->values[v].kind))
+            clear_losses(t, v);
+    }
     c->n_read = c->n_told = c->n_added = 0;
     trainer_pairs_begin(t);
     trainer_embedded_begin(t);

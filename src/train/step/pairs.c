@@ -383,11 +383,21 @@ int trainer_pairs_pull(struct zinf_trainer *t, int64_t micro, float *pulls)
 
 /* ---- a program ---- */
 
+/* Nobody tells of chunks without rows. */
+static void clear_parts(struct zinf_trainer *t)
+{
+    const uint64_t n = (uint64_t)t->setup.n_chunks, visited = (uint64_t)t->visited;
+    struct zinf_preference_sums *parts = t->pairs->parts;
+    for (uint64_t i = 0; i < (uint64_t)n_samples(t); i++)
+        memset(parts + i * n + visited, 0, (n - visited) * sizeof *parts);
+}
+
 void trainer_pairs_begin(struct zinf_trainer *t)
 {
     if (t->pairs) {
         t->pairs->has_told = false;
         t->pairs->n_made = 0;
+        clear_parts(t);
     }
 }
 

@@ -242,6 +242,10 @@ double trainer_share(void *context, const struct zinf_op *op);
  * as in the last step. The program itself assumes that all choices are equally likely. */
 double trainer_share_as_chosen(void *context, const struct zinf_op *op);
 bool trainer_is_shorter(const struct zinf_trainer *t);
+/* Whether the operation is of a chunk that no sample of the step has rows in. It is then left out,
+ * unless it begins sums of gradients: those it makes zeros (trainer_begins_sums, run_stage.c). */
+bool trainer_is_beyond(const struct zinf_trainer *t, const struct zinf_op *op);
+bool trainer_begins_sums(const struct zinf_trainer *t, const struct zinf_op *op);
 /* calibrate.c: the predicted seconds of the step that begins, for the lengths that were set and the
  * updates that are pending; 0: not known. rests: the step makes no speculative updates. */
 double trainer_expected_seconds(struct zinf_trainer *t, bool rests);
