@@ -277,11 +277,6 @@ static int check_length(const char *what, int64_t length, int64_t most)
                : 0;
 }
 
-static int64_t chunks_of(int64_t rows, int64_t each)
-{
-    return each ? (rows + each - 1) / each : 0;
-}
-
 int trainer_set_lengths(struct zinf_trainer *t, const struct zinf_batch *batch)
 {
     const struct setup *s = &t->setup;
@@ -294,9 +289,7 @@ int trainer_set_lengths(struct zinf_trainer *t, const struct zinf_batch *batch)
     const int64_t source = batch->source_len > 0 ? batch->source_len : s->source_seq;
     t->compute.source_seq = s->n_chunks > 1 ? s->chunk_source : source;
     t->compute.chunk.source_whole = source;
-    const int64_t chunks = s->n_chunks > 1 ? chunks_of(seq, s->chunk_seq) : 1;
-    const int64_t of_source = s->n_chunks > 1 ? chunks_of(source, s->chunk_source) : 1;
-    t->visited = chunks > of_source ? chunks : of_source;
+    t->visited = s->n_chunks > 1 ? setup_chunks_with(s, seq, source) : 1;
     return code;
 }
 
@@ -422,14 +415,15 @@ bool trainer_is_shorter(const struct zinf_trainer *t)
 
 bool trainer_is_beyond(const struct zinf_trainer *t, const struct zinf_op *op)
 {
-    return op->chunk >= t->visited;
+    return op->chunk && op->chunk >= trainer_visited(t, setup_sample(&t->setup, op->micro));
 }
 
 /* What is carried of chunks with rows. Ranks that share a sequence exchange that of all. */
 static uint64_t carried_bytes(const struct zinf_trainer *t, const struct zinf_op *op)
 {
     const bool apart = !in_parts(&t->setup) && op->kind <= OP_WRITE && op->lane != ZINF_LANE_NET;
-    const int64_t left = t->visited - op->of_chunk;
+    const int64_t sample = setup_sample(&t->setup, op->micro);
+    const int64_t left = apart ? trainer_visited(t, sample) - op->of_chunk : 0;
     const uint64_t rest =
         left > 0 ? (uint64_t)left * t->setup.walk.stages[op->stage].carried[op->visit] : 0;
     return apart && rest < op->bytes ? rest : op->bytes;

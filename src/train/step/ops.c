@@ -408,7 +408,10 @@ static int run_choose(struct zinf_trainer *t, const struct zinf_op *op)
     const struct zinf_stage *stage = &t->setup.graph->stages[op->stage];
     const uint64_t all =
         zinf_rows_count(&t->compute, t->setup.graph->values[stage->out.at[0]].rows_of);
-    const uint64_t rows = setup_chunk(&t->setup, op->micro) < t->visited ? all : 0;
+    const uint64_t rows =
+        setup_chunk(&t->setup, op->micro) < trainer_visited(t, setup_sample(&t->setup, op->micro))
+            ? all
+            : 0;
     int32_t *list = at(op, 0);
     int code = zinf_choice_list(list, stage, at(op, 1), rows);
     for (uint32_t v = 0; !code && v < stage->sweep.n; v++) {

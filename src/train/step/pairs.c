@@ -386,10 +386,12 @@ int trainer_pairs_pull(struct zinf_trainer *t, int64_t micro, float *pulls)
 /* Nobody tells of chunks without rows. */
 static void clear_parts(struct zinf_trainer *t)
 {
-    const uint64_t n = (uint64_t)t->setup.n_chunks, visited = (uint64_t)t->visited;
-    struct zinf_preference_sums *parts = t->pairs->parts;
-    for (uint64_t i = 0; i < (uint64_t)n_samples(t); i++)
-        memset(parts + i * n + visited, 0, (n - visited) * sizeof *parts);
+    const int64_t n = t->setup.n_chunks;
+    for (int64_t i = 0; i < t->pairs->samples; i++) {
+        struct zinf_preference_sums *parts = t->pairs->parts + own_place(t, i) * n;
+        const int64_t visited = trainer_visited(t, i);
+        memset(parts + visited, 0, (uint64_t)(n - visited) * sizeof *parts);
+    }
 }
 
 void trainer_pairs_begin(struct zinf_trainer *t)

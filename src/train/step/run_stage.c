@@ -269,14 +269,16 @@ static bool begins_part(const struct setup *s, int64_t micro)
 static bool begins_gradients(const struct zinf_trainer *t, int64_t micro)
 {
     const struct setup *s = &t->setup;
-    return in_parts(s) ? begins_part(s, micro) : setup_chunk(s, micro) == t->visited - 1;
+    return in_parts(s) ? begins_part(s, micro)
+                       : setup_chunk(s, micro) == trainer_visited(t, setup_sample(s, micro)) - 1;
 }
 
 /* The last of the chunks that are visited that looks at a group. */
-static int64_t last_of_group(const struct zinf_trainer *t, uint32_t stage, int64_t group)
+static int64_t last_of_group(const struct zinf_trainer *t, const struct zinf_op *op, int64_t group)
 {
-    const int64_t last = carried_last(&t->plan, stage, (uint32_t)group);
-    return last < t->visited ? last : t->visited - 1;
+    const int64_t last = carried_last(&t->plan, (uint32_t)op->stage, (uint32_t)group);
+    const int64_t visited = trainer_visited(t, setup_sample(&t->setup, op->micro));
+    return last < visited ? last : visited - 1;
 }
 
 /* For a stage whose rows look ahead: all chunks are available. */
@@ -315,7 +317,7 @@ static void set_chunk(const struct zinf_trainer *t, const struct zinf_op *op,
         whole || group == (carrying ? carried_needs(p, stage, own) : carried_first(p, stage, own));
     chunk->ends = whole || group == own / span;
     chunk->fresh = carries && (chunk->placed  ? begins_part(s, op->micro)
-                               : !in_parts(s) ? last_of_group(t, stage, group) == own
+                               : !in_parts(s) ? last_of_group(t, op, group) == own
                                               : false);
 }
 
@@ -336,6 +338,7 @@ static void set_place(const struct zinf_trainer *t, const struct zinf_op *op,
     if (s->n_chunks == 1)
         return;
     *compute = walk_compute(s->walk.graph, stage, compute);
+    compute->chunk.visited = trainer_visited(t, setup_sample(s, op->micro));
     if (walk_is_of_source(s->walk.graph, stage) || compute->chunk.keys_first)
         set_all_chunks(t, op->micro, walk_rows(s->walk.graph, stage, compute), &compute->chunk);
     else
