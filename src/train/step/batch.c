@@ -413,11 +413,6 @@ bool trainer_is_shorter(const struct zinf_trainer *t)
     return t->compute.seq < t->setup.chunk_seq || t->compute.source_seq < t->setup.chunk_source;
 }
 
-bool trainer_is_beyond(const struct zinf_trainer *t, const struct zinf_op *op)
-{
-    return op->chunk && op->chunk >= trainer_visited(t, setup_sample(&t->setup, op->micro));
-}
-
 /* What is carried of chunks with rows. Ranks that share a sequence exchange that of all. */
 static uint64_t carried_bytes(const struct zinf_trainer *t, const struct zinf_op *op)
 {

@@ -17,7 +17,6 @@ struct chunk_rows {
     const float *class_weights;
     uint64_t samples;
     int64_t *class_rows;        /* [samples of a step] the row that has the sample's class */
-    int64_t *visited;           /* [samples of a step] the chunks in which it has rows */
     struct piece_place *pieces; /* [inputs] of the last row in front of each chunk */
     int64_t *holds;             /* [n_values] the chunk whose input is on the device; -1: none */
     struct chunk_sum *sums;     /* [n_values] */
@@ -68,13 +67,14 @@ int trainer_take_chunks(struct zinf_trainer *t)
     if (!c)
         return zinf_fail(-ENOMEM, "no memory for the rows of chunks");
     c->class_rows = calloc((uint64_t)setup_samples(&t->setup) + 1, sizeof *c->class_rows);
-    c->visited = calloc((uint64_t)setup_samples(&t->setup) + 1, sizeof *c->visited);
     c->pieces = calloc((uint64_t)setup_n_inputs(&t->setup) + 1, sizeof *c->pieces);
     c->holds = calloc(n_values, sizeof *c->holds);
     c->sums = calloc(n_values, sizeof *c->sums);
-    if (!c->class_rows || !c->visited || !c->pieces || !c->holds || !c->sums)
+    if (!c->class_rows || !c->pieces || !c->holds || !c->sums)
         return zinf_fail(-ENOMEM, "no memory for the rows of chunks");
-    int code = take_events(t, c->read);
+    int code = trainer_take_visited(t);
+    if (!code)
+        code = take_events(t, c->read);
     if (!code)
         code = take_events(t, c->told);
     if (!code)
@@ -93,13 +93,13 @@ void trainer_release_chunks(struct zinf_trainer *t)
     }
     if (c) {
         free(c->class_rows);
-        free(c->visited);
         free(c->pieces);
         free(c->holds);
         free(c->sums);
     }
     free(c);
     t->chunks = NULL;
+    trainer_release_visited(t);
     trainer_release_pairs(t);
     trainer_release_embedded(t);
 }
@@ -127,38 +127,6 @@ static void find_pieces(struct zinf_trainer *t, int64_t piece)
     }
 }
 
-int64_t trainer_visited(const struct zinf_trainer *t, int64_t sample)
-{
-    return t->chunks ? t->chunks->visited[sample] : t->visited;
-}
-
-/* Whether rows of padding behind a sample change nothing: nobody sees them, and no loss counts
- * them, as one that balances experts does. */
-static bool padding_is_nothing(const struct zinf_trainer *t, const struct zinf_batch *batch)
-{
-    const struct zinf_graph *g = t->setup.walk.graph;
-    bool sources = false, balanced = false;
-    for (uint32_t v = 0; v < g->n_values; v++) {
-        sources |= g->values[v].rows_of == ZINF_ROWS_OF_SOURCE;
-        balanced |= g->values[v].kind == ZINF_VALUE_LOSS && v != g->loss;
-    }
-    const bool masked = batch->inputs[ZINF_INPUT_SEGMENTS] || !has_input(t, ZINF_INPUT_SEGMENTS);
-    const bool masks = masked && (batch->inputs[ZINF_INPUT_SOURCE_SEGMENTS] || !sources);
-    return !balanced && (masks || !t->setup.walk.keys_first);
-}
-
-static void find_visited(struct zinf_trainer *t, const struct zinf_batch *batch)
-{
-    const int32_t *lengths = batch->lengths, *sources = batch->source_lengths;
-    const bool knows = lengths && padding_is_nothing(t, batch);
-    for (int64_t i = 0; i < setup_samples(&t->setup); i++) {
-        const bool there = knows && (uint64_t)i < t->chunks->samples;
-        const int64_t n =
-            there ? setup_chunks_with(&t->setup, lengths[i], sources ? sources[i] : 0) : t->visited;
-        t->chunks->visited[i] = n < 1 ? 1 : n < t->visited ? n : t->visited;
-    }
-}
-
 void trainer_chunk_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
                          bool of_step, const float *class_weights)
 {
@@ -169,7 +137,7 @@ void trainer_chunk_batch(struct zinf_trainer *t, const struct zinf_batch *batch,
     c->batch = *batch;
     c->samples = (uint64_t)samples;
     c->class_weights = class_weights;
-    find_visited(t, batch);
+    trainer_visit(t, batch, samples);
     for (uint64_t i = 0; has_input(t, ZINF_INPUT_LABELS) && i < c->samples; i++)
         c->class_rows[i] = trainer_class_row(t, batch, i);
     for (uint32_t v = 0; v < g->n_values; v++)

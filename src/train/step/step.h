@@ -120,8 +120,12 @@ int trainer_take_chunks(struct zinf_trainer *t);
 void trainer_release_chunks(struct zinf_trainer *t);
 void trainer_chunk_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
                          bool of_step, const float *class_weights);
-/* How many chunks of one of the step's samples are visited: those in which it has rows. */
+/* visited.c: how many chunks of one of the step's samples are visited: those in which it has rows.
+ * Taken once, for sequences in chunks; trainer_visit: of a batch whose lengths are set. */
 int64_t trainer_visited(const struct zinf_trainer *t, int64_t sample);
+int trainer_take_visited(struct zinf_trainer *t);
+void trainer_release_visited(struct zinf_trainer *t);
+void trainer_visit(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples);
 /* Before a program of stages, and after it: its losses are added up then. */
 void trainer_chunk_begin(struct zinf_trainer *t);
 int trainer_chunk_end(struct zinf_trainer *t);
