@@ -231,6 +231,7 @@ static void cached(struct twin *t)
         {4, 2, 20, 70, 0, 0.0f, false, 59, true, 0},
         {4, 2, 32, 200, 0, 0.0f, false, 154, false, 8},
         {2, 1, 512, 80, 0, 0.0f, false, 60, false, 0},
+        {4, 2, 32, 200, 0, 0.0f, false, 154, false, ((int64_t)1 << 32) + 8}, /* as if of one */
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int d = 0; d < 3; d++)
