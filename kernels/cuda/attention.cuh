@@ -5,7 +5,9 @@
  * Kernels are compiled for three kinds of arguments, so that no score pays for what it has not:
  * attention_args, whose scores are scale q.k and whose samples are one document each; shaped_args
  * with a bias by distance, several documents or keys that are not the queries' own; and capped_args
- * with a soft cap and perhaps those. A fourth, relative_args, is of the plain kernels alone.
+ * with a soft cap and perhaps those. Two more, with relative positions, are of the plain kernels
+ * alone: relative_args, whose keys are the queries' own, and relative_part_args, whose keys are in
+ * kv.
  */
 #ifndef ZINF_CUDA_ATTENTION_CUH
 #define ZINF_CUDA_ATTENTION_CUH
@@ -28,27 +30,32 @@ struct running_rows {
     bool resumes, leaves; /* it has rows' sums of the calls before; they are for the next one */
 };
 
-/* kv, d_kv and key_segments are set for keys that are the queries' own, too. */
-struct shaped_args : attention_args {
+/* Where queries and keys are that may lie apart. kv, d_kv and key_segments are set for keys that
+ * are the queries' own, too. */
+struct part_args : attention_args {
     int64_t keys;         /* of a sample */
     int64_t heads_before; /* the keys of a row: the queries' heads; 0: rows have no queries */
     int64_t ahead;        /* tokens that query 0 stands behind key 0 */
     /* Dropout counts rows and keys of a sequence as long as this, from these on. */
     int64_t drop_rows, drop_keys, drop_row, drop_key;
     running_rows running;
+};
+struct shaped_args : part_args {
     float slopes[ZINF_ATTENTION_MAX_SLOPES];
 };
 struct capped_args : shaped_args {
     float inverse_cap;
 };
 
-/* With relative positions: at[n + seq - 1] is the row of a key that is n tokens before its query.
- */
-struct relative_args : attention_args {
+/* With relative positions: at[i - j + keys - 1] is the row of the table for query i and key j of a
+ * call with so many keys. */
+template <class BASE> struct relative_of : BASE {
     struct zinf_relative r;
-    const int32_t *at; /* [2 seq - 1] */
+    const int32_t *at; /* [seq + keys - 1] */
     static const int tiles_of_rows = 2;
 };
+typedef relative_of<attention_args> relative_args;
+typedef relative_of<part_args> relative_part_args;
 
 static inline attention_args attention_args_of(const struct zinf_attention *z, const float *delta)
 {
@@ -59,9 +66,9 @@ static inline attention_args attention_args_of(const struct zinf_attention *z, c
     return args;
 }
 
-static inline shaped_args shaped_args_of(const struct zinf_attention *z, const float *delta)
+static inline part_args part_args_of(const struct zinf_attention *z, const float *delta)
 {
-    shaped_args args = {};
+    part_args args = {};
     static_cast<attention_args &>(args) = attention_args_of(z, delta);
     args.keys = zinf_attention_keys(z);
     args.heads_before = z->key_seq ? 0 : z->n_heads;
@@ -80,6 +87,13 @@ static inline shaped_args shaped_args_of(const struct zinf_attention *z, const f
         args.z.d_kv = z->d_qkv;
         args.z.key_segments = z->segments;
     }
+    return args;
+}
+
+static inline shaped_args shaped_args_of(const struct zinf_attention *z, const float *delta)
+{
+    shaped_args args = {};
+    static_cast<part_args &>(args) = part_args_of(z, delta);
     if (z->slopes)
         memcpy(args.slopes, z->slopes, (size_t)z->n_heads * sizeof *args.slopes);
     return args;
@@ -93,12 +107,12 @@ static inline capped_args capped_args_of(const struct zinf_attention *z, const f
     return args;
 }
 
-static inline relative_args relative_args_of(const struct zinf_attention *z, const float *delta,
-                                             const int32_t *at)
+template <class BASE>
+static inline relative_of<BASE> relative_args_of(const BASE &base, const int32_t *at)
 {
-    relative_args args = {};
-    static_cast<attention_args &>(args) = attention_args_of(z, delta);
-    args.r = *z->relative;
+    relative_of<BASE> args = {};
+    static_cast<BASE &>(args) = base;
+    args.r = *base.z.relative;
     args.at = at;
     return args;
 }
@@ -114,6 +128,18 @@ static inline relative_args relative_args_of(const struct zinf_attention *z, con
             __VA_ARGS__;                                                                           \
         } else {                                                                                   \
             const attention_args args = attention_args_of(z, delta);                               \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+    } while (0)
+
+/* The same for calls with relative positions. */
+#define BY_PLACE(z, delta, at, ...)                                                                \
+    do {                                                                                           \
+        if ((z)->key_seq) {                                                                        \
+            const relative_part_args args = relative_args_of(part_args_of(z, delta), at);          \
+            __VA_ARGS__;                                                                           \
+        } else {                                                                                   \
+            const relative_args args = relative_args_of(attention_args_of(z, delta), at);          \
             __VA_ARGS__;                                                                           \
         }                                                                                          \
     } while (0)
@@ -157,7 +183,7 @@ DEVICE int64_t n_keys(const attention_args &a)
 {
     return a.z.seq;
 }
-DEVICE int64_t n_keys(const shaped_args &a)
+DEVICE int64_t n_keys(const part_args &a)
 {
     return a.keys;
 }
@@ -166,7 +192,7 @@ DEVICE int64_t ahead_of(const attention_args &)
 {
     return 0;
 }
-DEVICE int64_t ahead_of(const shaped_args &a)
+DEVICE int64_t ahead_of(const part_args &a)
 {
     return a.ahead;
 }
@@ -194,7 +220,7 @@ DEVICE head_rows<T> query_rows(const attention_args &a, const void *qkv, int64_t
     return part_rows<T>(a.z, qkv, b, a.z.seq, a.z.n_heads + 2 * a.z.n_kv_heads, head);
 }
 template <class T>
-DEVICE head_rows<T> query_rows(const shaped_args &a, const void *qkv, int64_t b, int64_t head)
+DEVICE head_rows<T> query_rows(const part_args &a, const void *qkv, int64_t b, int64_t head)
 {
     const int64_t others = a.heads_before ? 2 * a.z.n_kv_heads : 0;
     return part_rows<T>(a.z, qkv, b, a.z.seq, a.z.n_heads + others, head);
@@ -207,7 +233,7 @@ DEVICE head_rows<T> key_rows(const attention_args &a, const void *keys, int64_t 
     return query_rows<T>(a, keys, b, a.z.n_heads + kv);
 }
 template <class T>
-DEVICE head_rows<T> key_rows(const shaped_args &a, const void *keys, int64_t b, int64_t kv)
+DEVICE head_rows<T> key_rows(const part_args &a, const void *keys, int64_t b, int64_t kv)
 {
     const int64_t parts = a.heads_before + 2 * a.z.n_kv_heads;
     return part_rows<T>(a.z, keys, b, a.keys, parts, a.heads_before + kv);
@@ -216,7 +242,7 @@ DEVICE const void *keys_in(const attention_args &a)
 {
     return a.z.qkv;
 }
-DEVICE const void *keys_in(const shaped_args &a)
+DEVICE const void *keys_in(const part_args &a)
 {
     return a.z.kv;
 }
@@ -224,7 +250,7 @@ DEVICE void *d_keys_in(const attention_args &a)
 {
     return a.z.d_qkv;
 }
-DEVICE void *d_keys_in(const shaped_args &a)
+DEVICE void *d_keys_in(const part_args &a)
 {
     return a.z.d_kv;
 }
@@ -279,7 +305,7 @@ DEVICE running_rows running_of(const attention_args &)
     const running_rows none = {NULL, NULL, false, false};
     return none;
 }
-DEVICE running_rows running_of(const shaped_args &a)
+DEVICE running_rows running_of(const part_args &a)
 {
     return a.running;
 }
@@ -342,7 +368,7 @@ DEVICE uint64_t dropout_place(const attention_args &a, int64_t b, int64_t head, 
 {
     return (uint64_t)(row_index(a.z, b, head, i) * a.z.seq + j);
 }
-DEVICE uint64_t dropout_place(const shaped_args &a, int64_t b, int64_t head, int64_t i, int64_t j)
+DEVICE uint64_t dropout_place(const part_args &a, int64_t b, int64_t head, int64_t i, int64_t j)
 {
     const int64_t row = (b * a.z.n_heads + head) * a.drop_rows + a.drop_row + i;
     return (uint64_t)(row * a.drop_keys + a.drop_key + j);

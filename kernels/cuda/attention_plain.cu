@@ -272,13 +272,13 @@ cudaError_t launch_attention_plain_forward(cudaStream_t stream, const struct zin
 cudaError_t launch_attention_relative_forward(cudaStream_t stream, const int32_t *at,
                                               const struct zinf_attention *z)
 {
-    return plain_forward(stream, relative_args_of(z, NULL, at));
+    BY_PLACE(z, NULL, at, return plain_forward(stream, args));
 }
 
 cudaError_t launch_attention_relative_backward(cudaStream_t stream, const float *delta,
                                                const int32_t *at, const struct zinf_attention *z)
 {
-    return plain_backward(stream, relative_args_of(z, delta, at));
+    BY_PLACE(z, delta, at, return plain_backward(stream, args));
 }
 
 cudaError_t launch_attention_plain_backward(cudaStream_t stream, const float *delta,

@@ -183,16 +183,16 @@ DEVICE float beside_of(const attention_args &a, const tile_pair &pair, int r, in
     return distance_bias_of(a.z, pair.head, pair.i + r, pair.j + c);
 }
 
-/* Zeros for distances that no two tokens have, and where there is no table. */
-template <int TILE>
-DEVICE void load_rows(const relative_args &a, const tile_pair &pair, const void *table)
+/* Zeros where the call has no such queries and keys, and where there is no table. */
+template <int TILE, class BASE>
+DEVICE void load_rows(const relative_of<BASE> &a, const tile_pair &pair, const void *table)
 {
     const int d = (int)a.z.head_dim;
     for (int e = threadIdx.x; e < 2 * TILE * d; e += PLAIN_THREADS) {
-        const int64_t distance = pair.i - pair.j + e / d - (TILE - 1);
+        const int64_t apart = pair.i - pair.j + e / d - (TILE - 1);
         float x = 0.0f;
-        if (table && distance > -a.z.seq && distance < a.z.seq) {
-            const int64_t row = a.at[distance + a.z.seq - 1];
+        if (table && apart > -n_keys(a) && apart < a.z.seq) {
+            const int64_t row = a.at[apart + n_keys(a) - 1];
             x = load_float(table, a.z.dtype, row * a.r.ld + pair.head * d + e % d);
         }
         pair.rows.at[e / d * pair.rows.pitch + e % d] = x;
@@ -202,7 +202,8 @@ DEVICE void load_rows(const relative_args &a, const tile_pair &pair, const void 
 /* And makes queries times rows of `keys` plus keys times rows of `queries` in pair.scores, one
  * table after the other: shared memory has room for the rows of one. A thread makes the scores
  * that it will read. */
-template <int TILE> DEVICE void begin_scores(const relative_args &a, const tile_pair &pair)
+template <int TILE, class BASE>
+DEVICE void begin_scores(const relative_of<BASE> &a, const tile_pair &pair)
 {
     NO_UNROLL for (int term = 0; term < 2; term++)
     {
@@ -220,8 +221,8 @@ template <int TILE> DEVICE void begin_scores(const relative_args &a, const tile_
         }
     }
 }
-template <int TILE>
-DEVICE float beside_of(const relative_args &a, const tile_pair &pair, int r, int c)
+template <int TILE, class BASE>
+DEVICE float beside_of(const relative_of<BASE> &a, const tile_pair &pair, int r, int c)
 {
     return a.z.scale * pair.scores[r * (TILE + 1) + c];
 }
@@ -233,8 +234,8 @@ DEVICE void add_rows(const attention_args &, const tile_pair &, float (&)[SUMS],
                      bool)
 {
 }
-template <int TILE>
-DEVICE void add_rows(const relative_args &a, const tile_pair &pair, float (&sums)[SUMS],
+template <int TILE, class BASE>
+DEVICE void add_rows(const relative_of<BASE> &a, const tile_pair &pair, float (&sums)[SUMS],
                      const float *ds, bool by_columns)
 {
     const int d = (int)a.z.head_dim, pitch = pair.rows.pitch;

@@ -157,7 +157,7 @@ cudaError_t launch_attention_mma_backward(cudaStream_t stream, const float *delt
 cudaError_t launch_attention_mma_distance(cudaStream_t stream, const float *delta, float *parts,
                                           const struct zinf_attention *args);
 /* ---- attention_plain.cu and attention_relative.cu: relative positions ---- */
-/* at[n + seq - 1]: the row of the table for a key that is n tokens before its query. */
+/* at[i - j + keys - 1]: the row of the table for query i and key j of the call's keys. */
 cudaError_t launch_relative_rows(cudaStream_t stream, int32_t *at,
                                  const struct zinf_attention *args);
 cudaError_t launch_attention_relative_forward(cudaStream_t stream, const int32_t *at,
@@ -165,7 +165,8 @@ cudaError_t launch_attention_relative_forward(cudaStream_t stream, const int32_t
 cudaError_t launch_attention_relative_backward(cudaStream_t stream, const float *delta,
                                                const int32_t *at,
                                                const struct zinf_attention *args);
-/* The gradients of the table, by way of those by distance, [2][n_heads][2 seq - 1][head_dim]. */
+/* The gradients of the table, by way of those by distance, [2][n_heads][seq + keys - 1][head_dim].
+ */
 struct relative_gradient {
     const float *delta;
     const int32_t *at;

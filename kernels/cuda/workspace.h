@@ -47,11 +47,11 @@ static inline uint64_t attention_delta_bytes(const struct zinf_attention *args)
     return (uint64_t)(args->batch * args->n_heads * args->seq) * sizeof(float);
 }
 
-/* With relative positions, behind that: which row of the table each distance has, and gradients of
- * both terms by distance. */
+/* With relative positions, behind that: which row of the table each distance of the call's queries
+ * and keys has, and gradients of both terms by distance. */
 static inline uint64_t relative_rows_bytes(const struct zinf_attention *args)
 {
-    return zinf_align_up((uint64_t)(2 * args->seq - 1) * sizeof(int32_t), 256);
+    return zinf_align_up((uint64_t)zinf_attention_distances(args) * sizeof(int32_t), 256);
 }
 /* With a bias by distance, behind the row sums: two parts of its gradient at each distance. Tiles
  * of so many queries and keys make them; four of 64 rows of wide heads would not fit shared memory.
@@ -76,7 +76,8 @@ static inline uint64_t attention_workspace_bytes(const struct zinf_attention *ar
     if (!args->relative)
         return delta;
     return zinf_align_up(delta, 256) + relative_rows_bytes(args) +
-           2 * (uint64_t)(args->n_heads * (2 * args->seq - 1) * args->head_dim) * sizeof(float);
+           2 * (uint64_t)(args->n_heads * zinf_attention_distances(args) * args->head_dim) *
+               sizeof(float);
 }
 
 /* For splitting k and the like: what cuBLASLt's documentation asks for per generation. */
