@@ -228,12 +228,13 @@ static int crossing_documents(struct setup *s)
     return crossing_of(s, SEQ, KEYS, 32, a);
 }
 
+static const int32_t relative_starts[] = {0, 1, 2, 4, 9};
+
 /* To relative positions, one row of the table for each distance nearby; both terms. */
 static int relative_attention(struct setup *s)
 {
-    static const int32_t starts[] = {0, 1, 2, 4, 9};
     enum { SEQ = 41, HEADS = 2, SIZE = 20, HALF = 4, COLS = HEADS * SIZE };
-    struct zinf_relative r = {.half = HALF, .starts = starts, .ld = COLS};
+    struct zinf_relative r = {.half = HALF, .starts = relative_starts, .ld = COLS};
     struct zinf_attention a = {.dtype = s->dtype,
                                .batch = 2,
                                .seq = SEQ,
@@ -250,6 +251,37 @@ static int relative_attention(struct setup *s)
     a.lse = take(s, 2 * SEQ * HEADS, ZINF_DTYPE_F32);
     int code = s->ops->attention_forward(s->q, &a);
     return code ? code : s->ops->attention_backward(s->q, &a);
+}
+
+/* And of keys that come in two calls, the second of them around the queries. */
+static int relative_by_calls(struct setup *s)
+{
+    enum { SEQ = 41, HEADS = 2, SIZE = 20, HALF = 4, COLS = HEADS * SIZE };
+    struct zinf_attention_running running = {0}, backward = {0};
+    struct zinf_relative r = {.half = HALF, .starts = relative_starts, .ld = COLS};
+    struct zinf_attention a = {.dtype = s->dtype,
+                               .batch = 1,
+                               .seq = SEQ,
+                               .n_heads = HEADS,
+                               .n_kv_heads = HEADS,
+                               .head_dim = SIZE,
+                               .first_query = ZINF_ATTENTION_TILE,
+                               .whole_seq = 2 * ZINF_ATTENTION_TILE,
+                               .scale = 0.2f,
+                               .relative = &r};
+    running.sums = take(s, SEQ * COLS, ZINF_DTYPE_F32);
+    running.numbers = take(s, SEQ * HEADS * ZINF_ATTENTION_NUMBERS, ZINF_DTYPE_F32);
+    backward.sums = take(s, SEQ * COLS, ZINF_DTYPE_F32);
+    backward.rows = take(s, 4 * HALF * COLS, ZINF_DTYPE_F32);
+    r.keys = s->in[5], r.queries = s->in[6], a.qkv = s->in[0], a.d_out = s->in[3];
+    r.d_keys = take(s, 2 * HALF * COLS, s->dtype);
+    r.d_queries = take(s, 2 * HALF * COLS, s->dtype);
+    a.out = take(s, SEQ * COLS, s->dtype);
+    a.d_qkv = take(s, SEQ * COLS, s->dtype);
+    a.lse = take(s, SEQ * HEADS, ZINF_DTYPE_F32);
+    a.d_kv_sums = take(s, ZINF_ATTENTION_TILE * 2 * COLS, ZINF_DTYPE_F32);
+    const int code = call_by_call(s, a, running, false);
+    return code ? code : call_by_call(s, a, backward, true);
 }
 
 #endif

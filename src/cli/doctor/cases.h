@@ -112,7 +112,13 @@ struct relative_shape {
     bool log, queries, keys, packed;
     float dropout;
 };
-void case_relative(struct twin *t, const struct relative_shape *shape, enum zinf_dtype dtype);
+/* Keys that are not the queries' own, as in zinf_attention. One sample's are also taken in two
+ * calls, so that there are more than ZINF_ATTENTION_TILE of them. */
+struct relative_part {
+    int64_t key_seq, first_query, first_key, whole_seq;
+};
+void case_relative(struct twin *t, const struct relative_shape *shape,
+                   const struct relative_part *part, enum zinf_dtype dtype); /* or part NULL */
 /* a: dtype and shape. */
 void case_sinks(struct twin *t, struct zinf_sinks a, size_t shift);
 

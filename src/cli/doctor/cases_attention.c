@@ -353,55 +353,73 @@ static void make_starts(int32_t *starts, int64_t half, bool log)
 
 struct relative_pairs {
     struct pair qkv, out, lse, d_out, d_qkv, r, d_r, segments;
+    struct pair kv, key_segments, kv_sums; /* of keys apart */
+    struct pair sums, numbers, rows;       /* between calls: what a first one must not read */
 };
 
-static struct relative_pairs relative_pairs_of(struct twin *t, const struct relative_shape *s,
-                                               enum zinf_dtype dtype)
+/* Two documents, and padding at the end of each sample. */
+static struct pair relative_segments(struct twin *t, int64_t batch, int64_t seq)
 {
-    const size_t rows = (size_t)(s->batch * s->seq), cols = (size_t)(s->n_heads * s->head_dim);
-    const size_t table = 4 * (size_t)s->half * cols; /* both terms side by side */
-    struct relative_pairs p = {
-        .qkv = pair_random(t, dtype, rows * 3 * cols, 1, 1.0f),
-        .out = pair_random(t, dtype, rows * cols, 2, 1.0f),
-        .lse = pair_new(t, ZINF_DTYPE_F32, rows * (size_t)s->n_heads, 0),
-        .d_out = pair_random(t, dtype, rows * cols, 3, 1.0f),
-        .d_qkv = pair_random(t, dtype, rows * 3 * cols, 4, 1.0f),
-        .r = pair_random(t, dtype, table, 5, 1.0f),
-        .d_r = pair_new(t, dtype, table, 0),
-        .segments = pair_new(t, ZINF_DTYPE_F32, rows, 0), /* 4 bytes each */
-    };
-    for (int64_t i = 0; i < s->batch * s->seq; i++)
-        ((int32_t *)p.segments.host.data)[i] = i % s->seq >= s->seq - s->seq / 5 - i / s->seq
-                                                   ? 0
-                                                   : 1 + (int32_t)(i % s->seq * 2 / s->seq);
-    pair_upload(t, &p.segments);
+    struct pair p = pair_new(t, ZINF_DTYPE_F32, (size_t)(batch * seq), 0); /* 4 bytes each */
+    for (int64_t i = 0; i < batch * seq; i++)
+        ((int32_t *)p.host.data)[i] =
+            i % seq >= seq - seq / 5 - i / seq ? 0 : 1 + (int32_t)(i % seq * 2 / seq);
+    pair_upload(t, &p);
     return p;
 }
 
-static int relative_run(const struct relative_shape *s, enum zinf_dtype dtype,
-                        const struct relative_pairs *p, int side, const struct zinf_device_ops *ops,
-                        struct zinf_queue *q)
+static struct relative_pairs relative_pairs_of(struct twin *t, const struct relative_shape *s,
+                                               int64_t key_seq, enum zinf_dtype dtype)
 {
-    const size_t cols = (size_t)(s->n_heads * s->head_dim), keys = cols * zinf_dtype_bytes(dtype);
-    int32_t starts[ZINF_RELATIVE_MAX_HALF + 1];
-    const struct zinf_relative relative = {
+    const enum zinf_dtype f32 = ZINF_DTYPE_F32;
+    const size_t rows = (size_t)(s->batch * s->seq), cols = (size_t)(s->n_heads * s->head_dim);
+    const size_t table = 4 * (size_t)s->half * cols; /* both terms side by side */
+    const size_t qkv = rows * cols * (key_seq ? 1 : 3), numbers = rows * (size_t)s->n_heads;
+    const size_t kv = key_seq ? 2 * cols * (size_t)(s->batch * key_seq) : 1;
+    return (struct relative_pairs){
+        .qkv = pair_random(t, dtype, qkv, 1, 1.0f),
+        .out = pair_random(t, dtype, rows * cols, 2, 1.0f),
+        .lse = pair_new(t, f32, numbers, 0),
+        .d_out = pair_random(t, dtype, rows * cols, 3, 1.0f),
+        .d_qkv = pair_random(t, dtype, qkv, 4, 1.0f),
+        .r = pair_random(t, dtype, table, 5, 1.0f),
+        .d_r = pair_random(t, dtype, table, 6, 1.0f),
+        .segments = relative_segments(t, s->batch, s->seq),
+        .kv = pair_random(t, dtype, kv, 7, 1.0f),
+        .key_segments = relative_segments(t, s->batch, key_seq ? key_seq : 1),
+        .kv_sums = pair_random(t, f32, kv, 8, 0.1f),
+        .sums = pair_random(t, f32, rows * cols, 9, 1.0f),
+        .numbers = pair_random(t, f32, numbers * ZINF_ATTENTION_NUMBERS, 10, 1.0f),
+        .rows = pair_random(t, f32, table, 11, 1.0f),
+    };
+}
+
+static struct zinf_relative relative_table(const struct relative_shape *s,
+                                           const struct relative_pairs *p, int side)
+{
+    const size_t cols = (size_t)(s->n_heads * s->head_dim);
+    const size_t keys = cols * zinf_dtype_bytes(p->r.host.dtype);
+    return (struct zinf_relative){
         .half = s->half,
-        .starts = starts,
         .ld = 2 * (int64_t)cols,
         .queries = s->queries ? at(&p->r, side) : NULL,
         .keys = s->keys ? (char *)at(&p->r, side) + keys : NULL,
         .d_queries = s->queries ? at(&p->d_r, side) : NULL,
         .d_keys = s->keys ? (char *)at(&p->d_r, side) + keys : NULL,
     };
-    const struct zinf_attention a = {
-        .dtype = dtype,
+}
+
+static struct zinf_attention relative_attention(const struct relative_shape *s,
+                                                const struct relative_pairs *p, int side)
+{
+    return (struct zinf_attention){
+        .dtype = p->qkv.host.dtype,
         .batch = s->batch,
         .seq = s->seq,
         .n_heads = s->n_heads,
         .n_kv_heads = s->n_heads,
         .head_dim = s->head_dim,
         .scale = 1.0f / sqrtf(3.0f * (float)s->head_dim),
-        .relative = &relative,
         .segments = s->packed ? at(&p->segments, side) : NULL,
         .dropout = {.p = s->dropout, .seed = 9, .step = 3, .site = 7, .element_first = 4321},
         .qkv = at(&p->qkv, side),
@@ -410,23 +428,90 @@ static int relative_run(const struct relative_shape *s, enum zinf_dtype dtype,
         .d_out = at(&p->d_out, side),
         .d_qkv = at(&p->d_qkv, side),
     };
+}
+
+/* Queries and keys are places of one longer sequence. */
+static void relative_apart(struct zinf_attention *a, const struct relative_part *part,
+                           const struct relative_pairs *p, int side)
+{
+    a->key_seq = part->key_seq;
+    a->first_query = part->first_query;
+    a->first_key = part->first_key;
+    a->whole_seq = part->whole_seq;
+    a->kv = at(&p->kv, side);
+    a->d_kv_sums = at(&p->kv_sums, side);
+    a->key_segments = a->segments ? at(&p->key_segments, side) : NULL;
+}
+
+/* The keys of the first tile, then the others: forward, then backward. */
+static int relative_calls(const struct zinf_device_ops *ops, struct zinf_queue *q,
+                          const struct zinf_attention *a, const struct relative_pairs *p, int side)
+{
+    int code = 0;
+    for (int call = 0; !code && call < 4; call++) {
+        const bool last = call % 2, back = call / 2;
+        code = attend_call(
+            ops, q, *a,
+            (struct zinf_attention_running){.first = !last,
+                                            .last = last,
+                                            .sums = at(&p->sums, side),
+                                            .numbers = back ? NULL : at(&p->numbers, side),
+                                            .rows = back ? at(&p->rows, side) : NULL});
+    }
+    return code;
+}
+
+static int relative_run(const struct relative_shape *s, const struct relative_part *part,
+                        bool by_calls, const struct relative_pairs *p, int side,
+                        const struct zinf_device_ops *ops, struct zinf_queue *q)
+{
+    int32_t starts[ZINF_RELATIVE_MAX_HALF + 1];
+    struct zinf_relative relative = relative_table(s, p, side);
+    struct zinf_attention a = relative_attention(s, p, side);
     make_starts(starts, s->half, s->log);
+    relative.starts = starts;
+    a.relative = &relative;
+    if (part)
+        relative_apart(&a, part, p, side);
+    if (by_calls)
+        return relative_calls(ops, q, &a, p, side);
     int code = ops->attention_forward(q, &a);
     return code ? code : ops->attention_backward(q, &a);
 }
 
-void case_relative(struct twin *t, const struct relative_shape *s, enum zinf_dtype dtype)
+static void check_relative(struct twin *t, const struct relative_pairs *p, bool apart)
 {
-    const double epsilon = dtype_epsilon(dtype);
-    twin_case(t, "attention to relative positions", "%s, %lld x %lld tokens, %lld heads of %lld",
-              zinf_dtype_name(dtype), (long long)s->batch, (long long)s->seq, (long long)s->n_heads,
-              (long long)s->head_dim);
-    struct relative_pairs p = relative_pairs_of(t, s, dtype);
-    ON_BOTH(t, relative_run(s, dtype, &p, side, ops, q));
-    PAIR_CHECK(t, &p.out, 4e-6, 2.0 * epsilon + 2e-6);
-    PAIR_CHECK(t, &p.lse, 6e-6, 1e-6);
-    PAIR_CHECK(t, &p.d_qkv, 6e-5 + 12.0 * epsilon, 2e-5 + 4.0 * epsilon);
-    PAIR_CHECK(t, &p.d_r, 2e-4 + 24.0 * epsilon, 2e-5 + 4.0 * epsilon);
+    const double epsilon = dtype_epsilon(p->qkv.host.dtype);
+    PAIR_CHECK(t, &p->out, 4e-6, 2.0 * epsilon + 2e-6);
+    PAIR_CHECK(t, &p->lse, 6e-6, 1e-6);
+    PAIR_CHECK(t, &p->d_qkv, 6e-5 + 12.0 * epsilon, 2e-5 + 4.0 * epsilon);
+    PAIR_CHECK(t, &p->d_r, 2e-4 + 24.0 * epsilon, 2e-5 + 4.0 * epsilon);
+    if (apart)
+        PAIR_CHECK(t, &p->kv_sums, 6e-5 + 12.0 * epsilon, 2e-5 + 4.0 * epsilon);
+}
+
+void case_relative(struct twin *t, const struct relative_shape *s, const struct relative_part *part,
+                   enum zinf_dtype dtype)
+{
+    const int64_t key_seq = part ? part->key_seq : 0;
+    twin_case(t, "attention to relative positions",
+              "%s, %lld x %lld tokens, %lld heads of %lld, %lld keys apart", zinf_dtype_name(dtype),
+              (long long)s->batch, (long long)s->seq, (long long)s->n_heads, (long long)s->head_dim,
+              (long long)key_seq);
+    struct relative_pairs p = relative_pairs_of(t, s, key_seq, dtype);
+    ON_BOTH(t, relative_run(s, part, false, &p, side, ops, q));
+    check_relative(t, &p, part);
+    if (!part || s->batch > 1)
+        return;
+    /* in two calls: out and lse have the bits of one, on either side */
+    struct relative_pairs two = relative_pairs_of(t, s, key_seq, dtype);
+    ON_BOTH(t, relative_run(s, part, true, &two, side, ops, q));
+    check_relative(t, &two, true);
+    const struct tensor out = pair_download(t, &p.out), lse = pair_download(t, &p.lse);
+    const struct tensor out_two = pair_download(t, &two.out), lse_two = pair_download(t, &two.lse);
+    TWIN_CHECK(t, tensor_same_bits(&p.out.host, &two.out.host));
+    TWIN_CHECK(t, tensor_same_bits(&p.lse.host, &two.lse.host));
+    TWIN_CHECK(t, tensor_same_bits(&out, &out_two) && tensor_same_bits(&lse, &lse_two));
 }
 
 /* ---- what goes with it ---- */

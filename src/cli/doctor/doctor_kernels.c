@@ -95,17 +95,19 @@ static void run_other_attention(struct twin *t)
         case_distance_bias(t, dtype, dtype == ZINF_DTYPE_BF16);
         case_sinks(t, (struct zinf_sinks){.dtype = dtype, 2, 19, 4, 24}, 0);
     }
-    for (int i = 0; i < 4; i++)
-        case_relative(t,
-                      &(struct relative_shape){.batch = 1,
-                                               .seq = 14,
-                                               .n_heads = 1,
-                                               .head_dim = relative[i],
-                                               .half = 6,
-                                               .log = true,
-                                               .queries = true,
-                                               .keys = true},
-                      all_dtypes[i % 3]);
+    for (int i = 0; i < 4; i++) {
+        static const struct relative_part apart = {66, 64, 0, 78};
+        const struct relative_shape shape = {.batch = 1,
+                                             .seq = 14,
+                                             .n_heads = 1,
+                                             .head_dim = relative[i],
+                                             .half = 6,
+                                             .log = true,
+                                             .queries = true,
+                                             .keys = true};
+        case_relative(t, &shape, NULL, all_dtypes[i % 3]);
+        case_relative(t, &shape, &apart, all_dtypes[i % 3]);
+    }
 }
 
 static void run_numbers(struct twin *t)
