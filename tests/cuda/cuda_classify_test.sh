@@ -32,4 +32,12 @@ echo '{"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"},
 check "on the CUDA device, from RAM" train offloaded --device cuda --config offload.json
 cmp cuda/model/model.safetensors offloaded/model/model.safetensors
 verdict $? "has the same bits"
+check "on the host, in chunks" train parts --device host --sequence-chunk 16
+check "on the CUDA device, in chunks" train cuda-parts --device cuda --sequence-chunk 16
+check "has the losses of the host" near cuda-parts parts
+check "and those of whole sequences" near cuda-parts cuda
+check "on the CUDA device, in chunks, from RAM" train offloaded-parts --device cuda \
+    --sequence-chunk 16 --config offload.json
+cmp cuda-parts/model/model.safetensors offloaded-parts/model/model.safetensors
+verdict $? "has the same bits in chunks"
 finish
