@@ -153,9 +153,14 @@ DEVICE tile_bias bias_of(const attention_args &, int64_t, int64_t, int64_t)
     tile_bias none = {0.0f, 0.0f};
     return none;
 }
+/* 0 without slopes, where heads may be more than there is room for: then all places are 0. */
+DEVICE float slope_of(const shaped_args &a, int64_t head)
+{
+    return a.slopes[(uint32_t)head % ZINF_ATTENTION_MAX_SLOPES];
+}
 DEVICE tile_bias bias_of(const shaped_args &a, int64_t head, int64_t i, int64_t j)
 {
-    tile_bias bias = {a.slopes[head], (float)(int)(j - i - a.ahead)};
+    tile_bias bias = {slope_of(a, head), (float)(int)(j - i - a.ahead)};
     return bias;
 }
 

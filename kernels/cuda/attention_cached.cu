@@ -7,6 +7,8 @@
  */
 #include "kernels/cuda/attention.cuh"
 
+#include <limits.h>
+
 enum {
     CACHED_THREADS = 256,
     CACHED_WARPS = CACHED_THREADS / 32,
@@ -190,7 +192,7 @@ template <class T> static cached_args<T> cached_args_of(const struct zinf_attent
     a.head_dim = (int)z->head_dim;
     a.capacity = (int)z->capacity;
     a.window = (int)z->window;
-    a.piece = (int)z->piece;
+    a.piece = z->piece < INT_MAX ? (int)z->piece : 0; /* no position is so far */
     a.has_slopes = z->slopes != NULL;
     a.scale = z->scale;
     a.softcap = z->softcap;

@@ -365,7 +365,7 @@ DEVICE void fetch_beside(const ARGS &a, beside_tile<ARGS, QUERIES, KEYS, THREADS
                       (a.z.bias ? a.z.bias : (const float *)a.z.qkv) +
                           (wanted ? head * distances + at : 0),
                       wanted);
-        (a.z.bias ? to.spare : to.bias)[e] = a.slopes[head] * (float)(first + e - (int)a.ahead);
+        (a.z.bias ? to.spare : to.bias)[e] = slope_of(a, head) * (float)(first + e - (int)a.ahead);
     }
     fetch_documents(a, to.documents, others);
 }

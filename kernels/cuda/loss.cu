@@ -36,12 +36,6 @@ static int loss_threads(const struct zinf_cross_entropy *z)
     return 32 * (warps < 1 ? 1 : warps < LOSS_WARPS ? (int)warps : LOSS_WARPS);
 }
 
-/* The same where gradients are made, each by itself. */
-static int slope_threads(const struct zinf_cross_entropy *z)
-{
-    return z->cols <= 2 * NARROW_COLUMNS ? 8 : z->cols <= SHORT_COLUMNS ? 16 : loss_threads(z);
-}
-
 static loss_args loss_args_of(const struct zinf_cross_entropy *z, int threads)
 {
     const bool vector = z->ld % EACH == 0 && aligned16(z->logits);
@@ -122,24 +116,37 @@ template <bool CAPPED> DEVICE void join_lanes(const loss_args &a, loss_sums &s)
     s.top = top;
 }
 
-/* Joins the sums of a part of a warp. Lanes of half of one have those of two lanes of a whole one
- * each. These are added up first, as a whole warp's first shuffle would do, so that the bits are
- * the same. A quarter has all that a whole warp would have: what that adds is zeros. */
-template <bool CAPPED, int LANES>
-DEVICE void join_part(const loss_args &a, loss_sums &s, const loss_sums &other)
+/* Joins the sums of a part of a warp. Its lanes have those of SUMS lanes of a whole one each, which
+ * lie LANES apart: these are added up first, as a whole warp's first shuffles would do, so that the
+ * bits are the same. A quarter with one sum a lane has all that a whole warp would have: what that
+ * adds is zeros. */
+template <int SUMS> DEVICE float as_shuffled(const float (&x)[SUMS])
 {
-    const bool both = LANES == 16;
-    float top = both ? fmaxf(s.top, other.top) : s.top;
-    UNROLL for (int mask = LANES / 2; mask; mask /= 2) top = fmaxf(top, shuffle_xor(top, mask));
-    s.sum = product(s.sum, power_of<CAPPED>(s.top - top));
-    if (both)
-        s.sum += product(other.sum, power_of<CAPPED>(other.top - top));
-    UNROLL for (int mask = LANES / 2; mask; mask /= 2) s.sum += shuffle_xor(s.sum, mask);
-    if (a.z.smoothing != 0.0f) {
-        s.total += both ? other.total : 0.0f;
-        UNROLL for (int mask = LANES / 2; mask; mask /= 2) s.total += shuffle_xor(s.total, mask);
+    const int half = SUMS / 2, quarter = SUMS / 4;
+    const float first = SUMS > 1 ? x[0] + x[half] : x[0];
+    return SUMS > 2 ? first + (x[quarter] + x[half + quarter]) : first;
+}
+template <bool CAPPED, int LANES, int SUMS>
+DEVICE loss_sums join_part(const loss_args &a, const loss_sums (&s)[SUMS])
+{
+    loss_sums all = s[0];
+    float sums[SUMS], totals[SUMS];
+    UNROLL for (int k = 1; k < SUMS; k++) all.top = fmaxf(all.top, s[k].top);
+    UNROLL for (int mask = LANES / 2; mask; mask /= 2) all.top =
+        fmaxf(all.top, shuffle_xor(all.top, mask));
+    UNROLL for (int k = 0; k < SUMS; k++)
+    {
+        sums[k] = product(s[k].sum, power_of<CAPPED>(s[k].top - all.top));
+        totals[k] = s[k].total;
     }
-    s.top = top;
+    all.sum = as_shuffled(sums);
+    UNROLL for (int mask = LANES / 2; mask; mask /= 2) all.sum += shuffle_xor(all.sum, mask);
+    if (a.z.smoothing != 0.0f) {
+        all.total = as_shuffled(totals);
+        UNROLL for (int mask = LANES / 2; mask; mask /= 2) all.total +=
+            shuffle_xor(all.total, mask);
+    }
+    return all;
 }
 
 /* Joins the sums of a block's warps. Only thread 0 gets the result. */
@@ -161,18 +168,17 @@ template <bool CAPPED> DEVICE void join_warps(const loss_args &a, loss_sums &s, 
     s = {top, sum, total};
 }
 
-/* The sums of a thread's columns, where a row has so many threads. A thread takes 8 columns at a
- * time, and then the columns behind the last 8 one by one. */
-template <bool CAPPED>
-DEVICE loss_sums thread_sums(const loss_args &a, const float *logits, int thread, int threads)
+/* The sums of a thread's columns. A thread takes 8 columns at a time, and then the columns behind
+ * the last 8 one by one. */
+template <bool CAPPED> DEVICE loss_sums thread_sums(const loss_args &a, const float *logits)
 {
     loss_sums s = {LEAST, 0.0f, 0.0f};
     float x[EACH], one[1];
-    for (int c = thread * EACH; c < a.whole; c += threads * EACH) {
+    for (int c = threadIdx.x * EACH; c < a.whole; c += a.threads * EACH) {
         load_vector(x, logits + c);
         add_columns<CAPPED>(a, s, x);
     }
-    NO_UNROLL for (int c = a.whole + thread; c < a.cols; c += threads)
+    NO_UNROLL for (int c = a.whole + threadIdx.x; c < a.cols; c += a.threads)
     {
         one[0] = logits[c];
         add_columns<CAPPED>(a, s, one);
@@ -228,7 +234,7 @@ template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
     const float *logits = a.z.logits + i * a.z.ld;
     if (a.z.targets[i] < 0)
         return;
-    loss_sums s = thread_sums<CAPPED>(a, logits, threadIdx.x, a.threads);
+    loss_sums s = thread_sums<CAPPED>(a, logits);
     join_lanes<CAPPED>(a, s);
     if (a.threads > 32)
         join_warps<CAPPED>(a, s, shared);
@@ -237,20 +243,44 @@ template <bool CAPPED> KERNEL(LOSS_THREADS) loss_update_kernel(loss_args a)
         update_row<CAPPED>(a, i, s, logits, at);
 }
 
+/* As thread_sums of SUMS threads of 32, which lie LANES apart: those of one lane of a part of a
+ * warp. Their loads are on their way together. */
+template <bool CAPPED, int LANES, int SUMS>
+DEVICE void part_sums(const loss_args &a, loss_sums (&s)[SUMS], const float *logits, int lane)
+{
+    float x[SUMS][EACH], one[1];
+    UNROLL for (int k = 0; k < SUMS; k++) s[k] = {LEAST, 0.0f, 0.0f};
+    for (int c = lane * EACH; c < a.whole; c += 32 * EACH) {
+        UNROLL for (int k = 0; k < SUMS; k++) if (c + k * LANES * EACH < a.whole)
+            load_vector(x[k], logits + c + k * LANES * EACH);
+        UNROLL for (int k = 0; k < SUMS; k++) if (c + k * LANES * EACH < a.whole)
+            add_columns<CAPPED>(a, s[k], x[k]);
+    }
+    NO_UNROLL for (int c = a.whole + lane; c < a.cols; c += 32)
+    {
+        UNROLL for (int k = 0; k < SUMS; k++) if (c + k * LANES < a.cols)
+        {
+            one[0] = logits[c + k * LANES];
+            add_columns<CAPPED>(a, s[k], one);
+        }
+    }
+}
+
 /* The kernel for short rows: each half or quarter of a warp has one. It does not serve max_z_loss.
  * Lanes without a row, or with one whose target is ignored, add up row 0 and drop the result. */
-template <bool CAPPED, int LANES> KERNEL(SHORT_THREADS) loss_update_short_kernel(loss_args a)
+template <bool CAPPED, int LANES, int SUMS>
+KERNEL(SHORT_THREADS)
+loss_update_short_kernel(loss_args a)
 {
     const int64_t i = (int64_t)blockIdx.x * (SHORT_THREADS / LANES) + threadIdx.x / LANES;
     const int lane = threadIdx.x % LANES;
     const bool there = i < a.z.rows && a.z.targets[i] >= 0;
     const float *logits = a.z.logits + (there ? i * a.z.ld : 0);
-    loss_sums s = thread_sums<CAPPED>(a, logits, lane, 32), other = s;
-    if (LANES == 16)
-        other = thread_sums<CAPPED>(a, logits, lane + 16, 32);
-    join_part<CAPPED, LANES>(a, s, other);
+    loss_sums s[SUMS];
+    part_sums<CAPPED, LANES>(a, s, logits, lane);
+    const loss_sums all = join_part<CAPPED, LANES>(a, s);
     if (there && lane == 0)
-        update_row<CAPPED>(a, i, s, logits, 0);
+        update_row<CAPPED>(a, i, all, logits, 0);
 }
 
 KERNEL(LOSS_THREADS) loss_finish_kernel(loss_args a)
@@ -352,26 +382,28 @@ DEVICE void gradients_at(const loss_args &a, const loss_row &row, bool counts, i
 }
 
 /* Gradients of 16 bits take the front half of their row. What a turn of the loop overwrites, all
- * threads have read in this turn or an earlier one; the barrier holds writers back till then. */
-template <class T, bool CAPPED> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_args a)
+ * threads have read in this turn or an earlier one; the barrier holds writers back till then. A
+ * thread has PIECES times 8 columns a turn, whose loads are on their way together. */
+template <class T, bool CAPPED, int PIECES> KERNEL(LOSS_THREADS) loss_backward_kernel(loss_args a)
 {
     const slope_team t = slope_team_of(a);
     const float *logits = a.z.logits + (t.there ? t.row : 0) * a.z.ld;
     T *gradients = (T *)(void *)(uintptr_t)logits;
-    const int whole = t.there ? a.whole : 0, cols = t.there ? a.cols : 0;
+    const int whole = t.there ? a.whole : 0, cols = t.there ? a.cols : 0, step = a.threads * EACH;
     loss_row row = {};
     if (t.counts)
         row = loss_row_of(a, t.row);
-    for (int turn = 0; turn < a.whole; turn += a.threads * EACH) {
+    for (int turn = 0; turn < a.whole; turn += PIECES * step) {
         const int c = turn + t.thread * EACH;
-        float x[EACH];
-        if (c < whole)
-            load_vector(x, logits + c);
+        float x[PIECES][EACH];
+        UNROLL for (int p = 0; p < PIECES; p++) if (c + p * step < whole)
+            load_vector(x[p], logits + c + p * step);
         if (sizeof(T) < sizeof(float))
             sync_block();
-        if (c < whole) {
-            gradients_at<CAPPED>(a, row, t.counts, c, x);
-            store_vector(gradients + c, x);
+        UNROLL for (int p = 0; p < PIECES; p++) if (c + p * step < whole)
+        {
+            gradients_at<CAPPED>(a, row, t.counts, c + p * step, x[p]);
+            store_vector(gradients + c + p * step, x[p]);
         }
     }
     NO_UNROLL for (int turn = a.whole; turn < a.cols; turn += a.threads)
@@ -425,10 +457,10 @@ cudaError_t launch_loss_start(cudaStream_t stream, const struct zinf_cross_entro
                   loss_args_of(z, LOSS_THREADS));
 }
 
-template <bool CAPPED, int LANES>
+template <bool CAPPED, int LANES, int SUMS>
 static cudaError_t loss_update_short(cudaStream_t stream, const loss_args &args)
 {
-    return launch(known<loss_update_short_kernel<CAPPED, LANES>>(),
+    return launch(known<loss_update_short_kernel<CAPPED, LANES, SUMS>>(),
                   dim3(blocks_for((uint64_t)args.z.rows, SHORT_THREADS / LANES)),
                   dim3(SHORT_THREADS), 0, stream, args);
 }
@@ -437,11 +469,13 @@ template <bool CAPPED>
 static cudaError_t loss_update_typed(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
     const loss_args args = loss_args_of(z, loss_threads(z));
-    if (z->cols <= SHORT_COLUMNS && z->max_z_loss == 0.0f)
-        return args.whole && z->cols < NARROW_COLUMNS ? loss_update_short<CAPPED, 8>(stream, args)
-                                                      : loss_update_short<CAPPED, 16>(stream, args);
-    return launch(known<loss_update_kernel<CAPPED>>(), dim3((unsigned)z->rows),
-                  dim3((unsigned)args.threads), 0, stream, args);
+    if (z->cols > SHORT_COLUMNS || z->max_z_loss != 0.0f)
+        return launch(known<loss_update_kernel<CAPPED>>(), dim3((unsigned)z->rows),
+                      dim3((unsigned)args.threads), 0, stream, args);
+    if (args.whole && z->cols < NARROW_COLUMNS)
+        return loss_update_short<CAPPED, 8, 1>(stream, args);
+    const int LANES = CAPPED ? 8 : 16, SUMS = 32 / LANES;
+    return loss_update_short<CAPPED, LANES, SUMS>(stream, args);
 }
 
 cudaError_t launch_loss_update(cudaStream_t stream, const struct zinf_cross_entropy *z)
@@ -456,17 +490,26 @@ cudaError_t launch_loss_finish(cudaStream_t stream, const struct zinf_cross_entr
                   loss_args_of(z, LOSS_THREADS));
 }
 
-template <class T>
-static cudaError_t loss_backward_typed(cudaStream_t stream, const struct zinf_cross_entropy *z)
+template <class T, int PIECES>
+static cudaError_t loss_backward_typed(cudaStream_t stream, const struct zinf_cross_entropy *z,
+                                       int threads, int block)
 {
-    const int threads = slope_threads(z), block = threads < 32 ? SHORT_THREADS : threads;
-    return launch(z->softcap != 0.0f ? known<loss_backward_kernel<T, true>>()
-                                     : known<loss_backward_kernel<T, false>>(),
+    return launch(z->softcap != 0.0f ? known<loss_backward_kernel<T, true, PIECES>>()
+                                     : known<loss_backward_kernel<T, false, PIECES>>(),
                   dim3(blocks_for((uint64_t)z->rows, (uint64_t)(block / threads))),
                   dim3((unsigned)block), 0, stream, loss_args_of(z, threads));
 }
 
+/* A quarter of a warp has a short row, and what a turn has of it is half of the longest. */
+template <class T>
+static cudaError_t loss_backward_of(cudaStream_t stream, const struct zinf_cross_entropy *z)
+{
+    const int threads = loss_threads(z);
+    return z->cols <= SHORT_COLUMNS ? loss_backward_typed<T, 4>(stream, z, 8, SHORT_THREADS)
+                                    : loss_backward_typed<T, 1>(stream, z, threads, threads);
+}
+
 cudaError_t launch_loss_backward(cudaStream_t stream, const struct zinf_cross_entropy *z)
 {
-    BY_DTYPE(z->d_dtype, return loss_backward_typed<T>(stream, z));
+    BY_DTYPE(z->d_dtype, return loss_backward_of<T>(stream, z));
 }

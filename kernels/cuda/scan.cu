@@ -85,9 +85,9 @@ DEVICE void scan_make_written(const scan_tile &t, bool delta)
 {
     const bool reads = delta && t.carried;
     if (reads)
-        scan_apply(t, t.rows, t.k, t.state, t.key, t.value, false, t.value);
-    for (int64_t e = threadIdx.x; e < t.n * t.value; e += SCAN_THREADS) {
-        const int64_t i = e / t.value;
+        scan_apply(t, t.rows, t.k, t.state, t.key.n, t.value.n, false);
+    for (int e = threadIdx.x; e < t.n * t.value.n; e += SCAN_THREADS) {
+        const int i = scan_row_of(t.value, e);
         t.w[e] = t.strength[i] * (t.v[e] - (reads ? t.before[i] * t.rows[e] : 0.0f));
     }
     sync_block();
@@ -98,27 +98,33 @@ DEVICE void scan_make_written(const scan_tile &t, bool delta)
 template <class T>
 DEVICE void scan_make_output(const scan_args<T> &a, const scan_tile &t, int64_t head)
 {
-    scan_mix(t, t.dy, t.scores, t.w, t.value, false, false);
+    scan_mix(t, t.dy, t.scores, t.w, t.value.n, false, false);
     if (t.carried) {
-        scan_apply(t, t.rows, t.q, t.state, t.key, t.value, false, t.value);
+        scan_apply(t, t.rows, t.q, t.state, t.key.n, t.value.n, false);
         scan_scale(t, t.dy, t.rows, t.before, t.value, true);
     }
     if (!a.delta) {
         const float skip = to_float(a.skip[head]);
-        for (int64_t e = threadIdx.x; e < t.n * t.value; e += SCAN_THREADS)
+        for (int e = threadIdx.x; e < t.n * t.value.n; e += SCAN_THREADS)
             t.dy[e] += skip * t.v[e];
         sync_block();
     }
     scan_write(t, a.y, head * a.value + t.column, scan_value_ld(a), t.dy, t.value);
 }
 
-/* The slice's columns of a state, or of its gradient, to its place; they are [key][all values]. */
+/* Where element e of the slice's columns of a state is in all of it, [key][all values]. */
+template <class T> DEVICE int scan_state_place(const scan_args<T> &a, const scan_tile &t, int e)
+{
+    return e + scan_row_of(t.value, e) * ((int)a.value - t.value.n) + t.column;
+}
+
+/* The slice's columns of a state, or of its gradient, to its place. */
 template <class T>
 DEVICE void scan_leave_state(const scan_args<T> &a, const scan_tile &t, float *to,
                              const float *from)
 {
-    for (int64_t e = threadIdx.x; e < t.key * t.value; e += SCAN_THREADS)
-        to[e / t.value * a.value + t.column + e % t.value] = from[e];
+    for (int e = threadIdx.x; e < t.key.n * t.value.n; e += SCAN_THREADS)
+        to[scan_state_place(a, t, e)] = from[e];
     sync_block();
 }
 
@@ -126,8 +132,8 @@ DEVICE void scan_leave_state(const scan_args<T> &a, const scan_tile &t, float *t
 template <class T>
 DEVICE void scan_take_state(const scan_args<T> &a, const scan_tile &t, float *to, const float *from)
 {
-    for (int64_t e = threadIdx.x; e < t.key * t.value; e += SCAN_THREADS)
-        to[e] = from[e / t.value * a.value + t.column + e % t.value];
+    for (int e = threadIdx.x; e < t.key.n * t.value.n; e += SCAN_THREADS)
+        to[e] = from[scan_state_place(a, t, e)];
     sync_block();
 }
 
@@ -136,7 +142,7 @@ template <class T>
 DEVICE void scan_give_end(const scan_args<T> &a, const scan_tile &t, int64_t head, float *to,
                           float *state, bool there)
 {
-    for (int64_t e = threadIdx.x; e < t.key * t.value && !there; e += SCAN_THREADS)
+    for (int e = threadIdx.x; e < t.key.n * t.value.n && !there; e += SCAN_THREADS)
         state[e] = 0.0f;
     sync_block();
     scan_leave_state(a, t, to + head * a.key * a.value, state);
@@ -155,35 +161,39 @@ template <class T>
 DEVICE void scan_give_open(const scan_args<T> &a, const scan_tile &t, int64_t head)
 {
     const int64_t heads = a.value_heads, group = heads / a.key_heads, key_head = head / group;
-    const int64_t column = head * a.value + t.column, keys = a.key_heads * a.key;
-    const int64_t i = threadIdx.x;
+    const int64_t column = head * a.value + t.column, ld = a.key_heads * a.key;
+    const int i = (int)threadIdx.x;
     if (head == 0 && t.column == 0 && i == 0) {
         a.left.count[0] = t.n < CHUNK ? (float)t.n : 0.0f;
         a.left.count[1] = t.carried ? 1.0f : 0.0f;
     }
     if (t.n == CHUNK)
         return;
-    for (int64_t e = i; e < t.key * t.value; e += SCAN_THREADS)
-        a.left.state[head * a.key * a.value + e / t.value * a.value + t.column + e % t.value] =
-            t.carried ? t.state[e] : 0.0f;
-    for (int64_t e = i; e < t.n * t.value; e += SCAN_THREADS)
-        a.left.v[e / t.value * heads * a.value + column + e % t.value] = t.v[e];
+    float *state = a.left.state + head * a.key * a.value, *keys = a.left.k + key_head * a.key;
+    for (int e = i; e < t.key.n * t.value.n; e += SCAN_THREADS)
+        state[scan_state_place(a, t, e)] = t.carried ? t.state[e] : 0.0f;
+    for (int e = i; e < t.n * t.value.n; e += SCAN_THREADS) {
+        const int row = scan_row_of(t.value, e);
+        a.left.v[row * heads * a.value + column + (e - row * t.value.n)] = t.v[e];
+    }
     if (t.column == 0 && i < t.n) {
         a.left.numbers[2 * i * heads + head] = scan_decay_of(a, t, i, head);
         a.left.numbers[(2 * i + 1) * heads + head] = t.strength[i];
     }
     if (t.column != 0 || head % group)
         return;
-    scan_read_on(t, t.rows, a.k, key_head * a.key, a.ld, a.key, a.open.k, keys);
-    for (int64_t e = i; e < t.n * a.key; e += SCAN_THREADS)
-        a.left.k[e / a.key * keys + key_head * a.key + e % a.key] = t.rows[e];
+    scan_read_on(t, t.rows, a.k, key_head * a.key, a.ld, t.key, a.open.k, ld);
+    for (int e = i; e < t.n * t.key.n; e += SCAN_THREADS) {
+        const int row = scan_row_of(t.key, e);
+        keys[row * ld + (e - row * t.key.n)] = t.rows[e];
+    }
     sync_block();
 }
 
 template <class T> DEVICE void scan_advance(const scan_args<T> &a, const scan_tile &t, int64_t head)
 {
     const float decay = t.before[t.n - 1];
-    for (int64_t e = threadIdx.x; e < t.key * t.value && t.carried; e += SCAN_THREADS)
+    for (int e = threadIdx.x; e < t.key.n * t.value.n && t.carried; e += SCAN_THREADS)
         t.state[e] *= decay;
     scan_scale(t, t.rows, t.w, t.after, t.value, false);
     scan_outer(t, t.state, t.k, t.rows, t.carried);
@@ -215,7 +225,8 @@ template <class T> DEVICE scan_tile scan_slice(const scan_args<T> &a, int64_t it
 {
     const int64_t wide = (a.value + a.slices - 1) / a.slices, first = item % a.slices * wide;
     const int64_t value = first + wide < a.value ? wide : a.value - first;
-    return scan_tile_at(a.scratch + blockIdx.x * a.scratch_floats, a.key, value, first);
+    return scan_tile_at(a.scratch + blockIdx.x * a.scratch_floats, (int)a.key, (int)value,
+                        (int)first);
 }
 
 template <class T>
@@ -256,7 +267,7 @@ template <class T> KERNEL(SCAN_THREADS) scan_forward_kernel(scan_args<T> a)
                 continue;
             }
             t.n = 1;
-            if (!a.backward && a.y && (int64_t)threadIdx.x < t.value)
+            if (!a.backward && a.y && (int)threadIdx.x < t.value.n)
                 from_float(a.y[row * scan_value_ld(a) + head * a.value + t.column + threadIdx.x],
                            0.0f);
         }
@@ -270,7 +281,7 @@ template <class T> KERNEL(SCAN_THREADS) scan_forward_kernel(scan_args<T> a)
 template <class T> DEVICE void scan_withdraw(const scan_args<T> &a, const scan_tile &t)
 {
     const float decay = t.before[t.n - 1];
-    for (int64_t e = threadIdx.x; e < t.key * t.value && t.continues; e += SCAN_THREADS)
+    for (int e = threadIdx.x; e < t.key.n * t.value.n && t.continues; e += SCAN_THREADS)
         t.d_state[e] *= decay;
     scan_scale(t, t.rows, t.dy, t.before, t.value, false);
     scan_outer(t, t.d_state, t.q, t.rows, t.continues);
@@ -291,9 +302,9 @@ DEVICE void scan_backward_chunk(const scan_args<T> &a, const scan_tile &t, int64
     scan_load_numbers(a, t, head);
     scan_decay_pairs(t, a.delta);
     scan_read(t, t.dy, a.dy, column, scan_value_ld(a), t.value);
-    scan_mix(t, t.dw, t.scores, t.dy, t.value, true, false);
+    scan_mix(t, t.dw, t.scores, t.dy, t.value.n, true, false);
     if (t.continues) {
-        scan_apply(t, t.rows, t.k, t.d_state, t.key, t.value, false, t.value);
+        scan_apply(t, t.rows, t.k, t.d_state, t.key.n, t.value.n, false);
         scan_scale(t, t.dw, t.rows, t.after, t.value, true);
     }
     if (a.delta)
@@ -340,9 +351,11 @@ template <class T> KERNEL(SCAN_THREADS) scan_backward_kernel(scan_args<T> a)
 /* By way of scores: those of queries, keys and decays. */
 DEVICE void scan_score_gradients(const scan_tile &t)
 {
-    scan_pair(t, t.d_pairs, t.dy, t.w, t.value);
-    for (int e = threadIdx.x; e < t.n * t.n; e += SCAN_THREADS) {
-        const int i = e / t.n, j = e % t.n, at = i * CHUNK + j;
+    scan_pair(t, t.d_pairs, t.dy, t.w, t.value.n);
+    for (int at = threadIdx.x; at < t.n * CHUNK; at += SCAN_THREADS) {
+        const int i = at / CHUNK, j = at % CHUNK;
+        if (j >= t.n)
+            continue;
         const float d = j <= i ? t.d_pairs[at] * expf(t.sum[i] - t.sum[j]) : 0.0f;
         t.d_pairs[at] = d;
         t.changes[at] = j <= i ? d * t.scores[at] : 0.0f;
@@ -355,8 +368,8 @@ DEVICE void scan_score_gradients(const scan_tile &t)
             sum += (double)t.changes[i * CHUNK + j] - (double)t.changes[j * CHUNK + i];
         t.d_sum[i] += sum;
     }
-    scan_mix(t, t.dq, t.d_pairs, t.k, t.key, false, true);
-    scan_mix(t, t.dk, t.d_pairs, t.q, t.key, true, true);
+    scan_mix(t, t.dq, t.d_pairs, t.k, t.key.n, false, true);
+    scan_mix(t, t.dk, t.d_pairs, t.q, t.key.n, true, true);
 }
 
 /* By way of the state in front of the chunk, which queries and keys read. */
@@ -364,16 +377,16 @@ DEVICE void scan_carried_gradients(const scan_tile &t, const float *state, bool 
 {
     const int i = (int)threadIdx.x;
     float *dots = t.changes;
-    scan_apply(t, t.rows, t.dy, state, t.value, t.key, true, t.value);
+    scan_apply(t, t.rows, t.dy, state, t.value.n, t.key.n, true);
     scan_scale(t, t.dq, t.rows, t.before, t.key, true);
-    scan_dots(t, dots, t.q, t.rows, t.key);
+    scan_dots(t, dots, t.q, t.rows, t.key.n);
     if (i < t.n)
         t.d_sum[i] += (double)(t.before[i] * dots[i]);
     sync_block();
     if (!delta)
         return;
-    scan_apply(t, t.rows, t.dw, state, t.value, t.key, true, t.value);
-    scan_dots(t, dots, t.k, t.rows, t.key);
+    scan_apply(t, t.rows, t.dw, state, t.value.n, t.key.n, true);
+    scan_dots(t, dots, t.k, t.rows, t.key.n);
     if (i < t.n) {
         const float x = -t.before[i] * dots[i];
         t.d_strength[i] += x;
@@ -389,10 +402,10 @@ DEVICE void scan_left_gradients(const scan_tile &t, const float *state, const fl
 {
     const int i = (int)threadIdx.x, warps = SCAN_THREADS / 32;
     float *dots = t.changes, *parts = t.changes + CHUNK, sum = 0.0f;
-    scan_apply(t, t.rows, t.w, d_state, t.value, t.key, true, t.value);
+    scan_apply(t, t.rows, t.w, d_state, t.value.n, t.key.n, true);
     scan_scale(t, t.dk, t.rows, t.after, t.key, true);
-    scan_dots(t, dots, t.k, t.rows, t.key);
-    for (int64_t e = i; state && e < t.key * t.value; e += SCAN_THREADS)
+    scan_dots(t, dots, t.k, t.rows, t.key.n);
+    for (int e = i; state && e < t.key.n * t.value.n; e += SCAN_THREADS)
         sum += state[e] * d_state[e];
     sum = warp_sum(sum);
     if (i % 32 == 0)
@@ -415,9 +428,11 @@ DEVICE void scan_left_gradients(const scan_tile &t, const float *state, const fl
 /* By way of A. */
 DEVICE void scan_pair_gradients(const scan_tile &t)
 {
-    scan_pair(t, t.d_pairs, t.dw, t.w, t.value);
-    for (int e = threadIdx.x; e < t.n * t.n; e += SCAN_THREADS) {
-        const int i = e / t.n, j = e % t.n, at = i * CHUNK + j;
+    scan_pair(t, t.d_pairs, t.dw, t.w, t.value.n);
+    for (int at = threadIdx.x; at < t.n * CHUNK; at += SCAN_THREADS) {
+        const int i = at / CHUNK, j = at % CHUNK;
+        if (j >= t.n)
+            continue;
         const float d = j < i ? -t.d_pairs[at] * expf(t.sum[i] - t.sum[j]) : 0.0f;
         t.changes[at] = j < i ? d * t.pairs[at] : 0.0f;
         t.d_pairs[at] = d * t.strength[i];
@@ -436,8 +451,8 @@ DEVICE void scan_pair_gradients(const scan_tile &t)
         t.d_strength[i] += own;
         t.d_sum[i] += sum;
     }
-    scan_mix(t, t.dk, t.d_pairs, t.k, t.key, false, true);
-    scan_mix(t, t.dk, t.d_pairs, t.k, t.key, true, true);
+    scan_mix(t, t.dk, t.d_pairs, t.k, t.key.n, false, true);
+    scan_mix(t, t.dk, t.d_pairs, t.k, t.key.n, true, true);
 }
 
 /* Of v, of s by way of it, and of skip. */
@@ -446,16 +461,16 @@ DEVICE void scan_value_gradients(const scan_args<T> &a, const scan_tile &t, int6
 {
     const int i = (int)threadIdx.x;
     float *dots = t.changes;
-    scan_dots(t, dots, t.dw, t.v, t.value);
+    scan_dots(t, dots, t.dw, t.v, t.value.n);
     if (i < t.n)
         t.d_strength[i] += dots[i];
     scan_scale(t, t.rows, t.dw, t.strength, t.value, false);
     if (!a.delta) {
         const float skip = to_float(a.skip[head]);
-        scan_dots(t, dots, t.dy, t.v, t.value);
+        scan_dots(t, dots, t.dy, t.v, t.value.n);
         if (i < t.n)
             a.with.d_skip[(t.first + i) * a.value_heads + head] = dots[i];
-        for (int64_t e = i; e < t.n * t.value; e += SCAN_THREADS)
+        for (int e = i; e < t.n * t.value.n; e += SCAN_THREADS)
             t.rows[e] += skip * t.dy[e];
         sync_block();
     }
@@ -502,9 +517,9 @@ DEVICE void scan_normalise_backward(const scan_tile &t, float *d, const float *x
                                     const float *inverse, float scale)
 {
     float *along = t.changes;
-    scan_dots(t, along, x, d, t.key);
-    for (int64_t e = threadIdx.x; e < t.n * t.key; e += SCAN_THREADS) {
-        const int64_t i = e / t.key;
+    scan_dots(t, along, x, d, t.key.n);
+    for (int e = threadIdx.x; e < t.n * t.key.n; e += SCAN_THREADS) {
+        const int i = scan_row_of(t.key, e);
         d[e] = inverse[i] * scale * (d[e] - x[e] * (along[i] / (scale * scale)));
     }
     sync_block();
@@ -514,7 +529,7 @@ template <class T>
 DEVICE void scan_chunk_gradients(const scan_args<T> &a, const scan_tile &t, int64_t key_head)
 {
     const int64_t group = a.value_heads / a.key_heads;
-    for (int64_t e = threadIdx.x; e < t.n * t.key; e += SCAN_THREADS)
+    for (int e = threadIdx.x; e < t.n * t.key.n; e += SCAN_THREADS)
         t.dq[e] = t.dk[e] = 0.0f;
     scan_load_keys(a, t, key_head);
     for (int64_t head = key_head * group; head < (key_head + 1) * group; head++)
@@ -553,7 +568,8 @@ template <class T> KERNEL(SCAN_THREADS) scan_gradients_kernel(scan_args<T> a)
         const int64_t first = sample * a.seq + item / a.key_heads % pieces * CHUNK;
         const int64_t whole = (sample + 1) * a.seq,
                       end = first + CHUNK < whole ? first + CHUNK : whole;
-        scan_tile t = scan_tile_at(a.scratch + blockIdx.x * a.scratch_floats, a.key, a.value, 0);
+        scan_tile t =
+            scan_tile_at(a.scratch + blockIdx.x * a.scratch_floats, (int)a.key, (int)a.value, 0);
         for (int64_t row = first; row < end;) {
             if (scan_padding(a, row)) {
                 scan_clear_gradients(a, row++, key_head);
@@ -599,7 +615,8 @@ DEVICE void scan_continue_row(const scan_args<T> &a, const scan_tile &t, int64_t
 template <class T> KERNEL(SCAN_THREADS) scan_continue_kernel(scan_args<T> a)
 {
     for (int64_t head = blockIdx.x; head < a.value_heads; head += gridDim.x) {
-        scan_tile t = scan_tile_at(a.scratch + blockIdx.x * a.scratch_floats, a.key, a.value, 0);
+        scan_tile t =
+            scan_tile_at(a.scratch + blockIdx.x * a.scratch_floats, (int)a.key, (int)a.value, 0);
         for (int64_t row = 0; row < a.rows; row++) {
             unsigned char *state = a.state + (uint64_t)a.sequences[row] * a.state_bytes;
             t.first = row;

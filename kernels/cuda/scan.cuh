@@ -31,6 +31,24 @@ template <class T> struct scan_args {
     zinf_scan_open open, left; /* in forward: chunks that the front and the end of the piece cut */
 };
 
+/* How many columns the rows of an array have, at most ZINF_SCAN_MAX_DIM, and what divides by that:
+ * element e, up to 2^17, is in row e n^-1, rounded down. (The inverse is 2^31 / n rounded up, by
+ * less than 1. So 2 e times it is off by less than 2 e, which for a quotient is less than 1 / n.)
+ */
+struct scan_columns {
+    int n;
+    uint32_t inverse;
+};
+DEVICE scan_columns scan_columns_of(int n)
+{
+    const scan_columns columns = {n, (0x80000000u + (uint32_t)n - 1) / (uint32_t)n};
+    return columns;
+}
+DEVICE int scan_row_of(const scan_columns &columns, int e)
+{
+    return (int)multiply_high(2 * (uint32_t)e, columns.inverse);
+}
+
 /* Rows [first, first + n), of one document; columns [column, column + value) of the head's. */
 struct scan_tile {
     float *q, *k, *dq, *dk;                    /* [CHUNK][key] */
@@ -42,14 +60,15 @@ struct scan_tile {
      * gradient of a sum is added up of terms that nearly cancel, so in double. */
     double *d_sum;
     float *sum, *strength, *d_strength, *before, *after, *q_inverse, *k_inverse;
-    int64_t first, key, value, column;
-    int n, open; /* open: the first of them that are of the piece in front */
+    int64_t first;
+    scan_columns key, value;
+    int column, n, open; /* open: the first of them that are of the piece in front */
     bool carried, continues;
 };
 
-DEVICE scan_tile scan_tile_at(float *at, int64_t key, int64_t value, int64_t column)
+DEVICE scan_tile scan_tile_at(float *at, int key, int value, int column)
 {
-    const int64_t most = key > value ? key : value;
+    const int most = key > value ? key : value;
     scan_tile t;
     t.d_sum = (double *)(void *)at; /* first, where it is aligned */
     t.q = at + 2 * CHUNK;
@@ -75,8 +94,8 @@ DEVICE scan_tile scan_tile_at(float *at, int64_t key, int64_t value, int64_t col
     t.q_inverse = t.after + CHUNK;
     t.k_inverse = t.q_inverse + CHUNK;
     t.first = 0;
-    t.key = key;
-    t.value = value;
+    t.key = scan_columns_of(key);
+    t.value = scan_columns_of(value);
     t.column = column;
     t.n = t.open = 0;
     t.carried = t.continues = false;
@@ -85,11 +104,14 @@ DEVICE scan_tile scan_tile_at(float *at, int64_t key, int64_t value, int64_t col
 
 /* ---- documents ---- */
 
+/* Of a row and the one in front of it, within a sample. */
+template <class T> DEVICE bool scan_one_document(const scan_args<T> &a, int64_t row)
+{
+    return !a.segments || a.segments[row] == a.segments[row - 1];
+}
 template <class T> DEVICE bool scan_joined(const scan_args<T> &a, int64_t row)
 {
-    if (row % a.seq == 0 && !a.ends_rows)
-        return false;
-    return !a.segments || a.segments[row] == a.segments[row - 1];
+    return (row % a.seq || a.ends_rows) && scan_one_document(a, row);
 }
 
 /* Whether the state behind the rows up to `end` is of use. */
@@ -115,7 +137,7 @@ DEVICE void scan_chunk_at(const scan_args<T> &a, scan_tile &t, int64_t row, int 
     t.first = row - open;
     t.open = open;
     t.n = open + 1;
-    while (t.n < CHUNK && t.first + t.n < end && scan_joined(a, t.first + t.n))
+    while (t.n < CHUNK && t.first + t.n < end && scan_one_document(a, t.first + t.n))
         t.n++;
     t.carried = open ? a.open.count[1] > 0.0f : scan_joined(a, row);
     t.continues = scan_continues(a, t.first + t.n);
@@ -137,14 +159,14 @@ DEVICE float *scan_slot(const scan_args<T> &a, float *states, int64_t head, int6
 struct scan_product {
     float *c;
     const float *a, *b;
-    int64_t c_ld, a_row, a_depth, b_depth, b_col, rows, cols, depth;
+    int c_ld, a_row, a_depth, b_depth, b_col, rows, cols, depth;
     bool add;
 };
 
-DEVICE void scan_multiply_tile(const scan_product &p, int64_t row, int64_t col)
+DEVICE void scan_multiply_tile(const scan_product &p, int row, int col)
 {
     float sum[SCAN_TILE][SCAN_TILE] = {};
-    for (int64_t k = 0; k < p.depth; k++) {
+    for (int k = 0; k < p.depth; k++) {
         float a[SCAN_TILE], b[SCAN_TILE];
         UNROLL for (int i = 0; i < SCAN_TILE; i++)
         {
@@ -164,16 +186,16 @@ DEVICE void scan_multiply_tile(const scan_product &p, int64_t row, int64_t col)
 
 DEVICE void scan_multiply(const scan_product &p)
 {
-    const int64_t across = (p.cols + SCAN_TILE - 1) / SCAN_TILE;
-    const int64_t tiles = (p.rows + SCAN_TILE - 1) / SCAN_TILE * across;
-    for (int64_t i = threadIdx.x; i < tiles; i += SCAN_THREADS)
-        scan_multiply_tile(p, i / across * SCAN_TILE, i % across * SCAN_TILE);
+    const unsigned across = (unsigned)(p.cols + SCAN_TILE - 1) / SCAN_TILE;
+    const unsigned tiles = (unsigned)(p.rows + SCAN_TILE - 1) / SCAN_TILE * across;
+    for (unsigned i = threadIdx.x; i < tiles; i += SCAN_THREADS)
+        scan_multiply_tile(p, (int)(i / across) * SCAN_TILE, (int)(i % across) * SCAN_TILE);
     sync_block();
 }
 
 /* c[n][cols] (+)= pairs rows, or of the transposed pairs. */
-DEVICE void scan_mix(const scan_tile &t, float *c, const float *pairs, const float *rows,
-                     int64_t cols, bool turned, bool add)
+DEVICE void scan_mix(const scan_tile &t, float *c, const float *pairs, const float *rows, int cols,
+                     bool turned, bool add)
 {
     const scan_product p = {c,   pairs, rows, cols, turned ? 1 : CHUNK, turned ? CHUNK : 1, cols, 1,
                             t.n, cols,  t.n,  add};
@@ -181,16 +203,17 @@ DEVICE void scan_mix(const scan_tile &t, float *c, const float *pairs, const flo
 }
 
 /* c[n][n]: all products of rows of x with rows of y. */
-DEVICE void scan_pair(const scan_tile &t, float *c, const float *x, const float *y, int64_t cols)
+DEVICE void scan_pair(const scan_tile &t, float *c, const float *x, const float *y, int cols)
 {
     const scan_product p = {c, x, y, CHUNK, cols, 1, 1, cols, t.n, t.n, cols, false};
     scan_multiply(p);
 }
 
 /* c[n][to] = x[n][from] matrix, [from][to], or turned, [to][from] */
-DEVICE void scan_apply(const scan_tile &t, float *c, const float *x, const float *matrix,
-                       int64_t from, int64_t to, bool turned, int64_t ld)
+DEVICE void scan_apply(const scan_tile &t, float *c, const float *x, const float *matrix, int from,
+                       int to, bool turned)
 {
+    const int ld = t.value.n;
     const scan_product p = {c,   x,  matrix, to,   from, 1, turned ? 1 : ld, turned ? ld : 1,
                             t.n, to, from,   false};
     scan_multiply(p);
@@ -200,36 +223,40 @@ DEVICE void scan_apply(const scan_tile &t, float *c, const float *x, const float
 DEVICE void scan_outer(const scan_tile &t, float *matrix, const float *keys, const float *values,
                        bool add)
 {
-    const scan_product p = {matrix,  keys, values, t.value, 1,   t.key,
-                            t.value, 1,    t.key,  t.value, t.n, add};
+    const int key = t.key.n, value = t.value.n;
+    const scan_product p = {matrix, keys, values, value, 1, key, value, 1, key, value, t.n, add};
     scan_multiply(p);
 }
 
 /* to_i = (or +=) factor_i from_i */
 DEVICE void scan_scale(const scan_tile &t, float *to, const float *from, const float *factors,
-                       int64_t cols, bool add)
+                       const scan_columns &cols, bool add)
 {
-    for (int64_t e = threadIdx.x; e < t.n * cols; e += SCAN_THREADS)
-        to[e] = (add ? to[e] : 0.0f) + factors[e / cols] * from[e];
+    for (int e = threadIdx.x; e < t.n * cols.n; e += SCAN_THREADS)
+        to[e] = (add ? to[e] : 0.0f) + factors[scan_row_of(cols, e)] * from[e];
     sync_block();
 }
 
 template <class T>
 DEVICE void scan_read(const scan_tile &t, float *to, const T *from, int64_t column, int64_t ld,
-                      int64_t cols)
+                      const scan_columns &cols)
 {
-    for (int64_t e = threadIdx.x; e < t.n * cols; e += SCAN_THREADS)
-        to[e] = to_float(from[(t.first + e / cols) * ld + column + e % cols]);
+    from += t.first * ld + column;
+    for (int e = threadIdx.x; e < t.n * cols.n; e += SCAN_THREADS) {
+        const int i = scan_row_of(cols, e);
+        to[e] = to_float(from[i * ld + (e - i * cols.n)]);
+    }
     sync_block();
 }
 
 /* The same of a chunk with rows of the piece in front, [rows][open_ld]; NULL: those become 0. */
 template <class T>
 DEVICE void scan_read_on(const scan_tile &t, float *to, const T *from, int64_t column, int64_t ld,
-                         int64_t cols, const float *open, int64_t open_ld)
+                         const scan_columns &cols, const float *open, int64_t open_ld)
 {
-    for (int64_t e = threadIdx.x; e < t.n * cols; e += SCAN_THREADS) {
-        const int64_t i = e / cols, c = column + e % cols;
+    for (int e = threadIdx.x; e < t.n * cols.n; e += SCAN_THREADS) {
+        const int i = scan_row_of(cols, e);
+        const int64_t c = column + (e - i * cols.n);
         if (i < t.open)
             to[e] = open ? open[i * open_ld + c] : 0.0f;
         else
@@ -240,20 +267,22 @@ DEVICE void scan_read_on(const scan_tile &t, float *to, const T *from, int64_t c
 
 template <class T>
 DEVICE void scan_write(const scan_tile &t, T *to, int64_t column, int64_t ld, const float *from,
-                       int64_t cols)
+                       const scan_columns &cols)
 {
-    for (int64_t e = t.open * cols + threadIdx.x; e < t.n * cols; e += SCAN_THREADS)
-        from_float(to[(t.first + e / cols) * ld + column + e % cols], from[e]);
+    for (int e = t.open * cols.n + (int)threadIdx.x; e < t.n * cols.n; e += SCAN_THREADS) {
+        const int i = scan_row_of(cols, e);
+        from_float(to[(t.first + i) * ld + column + (e - i * cols.n)], from[e]);
+    }
     sync_block();
 }
 
 /* dots[i] = x_i y_i: a warp takes a row. */
-DEVICE void scan_dots(const scan_tile &t, float *dots, const float *x, const float *y, int64_t cols)
+DEVICE void scan_dots(const scan_tile &t, float *dots, const float *x, const float *y, int cols)
 {
     const int lane = threadIdx.x % 32, warps = SCAN_THREADS / 32;
     for (int i = threadIdx.x / 32; i < CHUNK; i += warps) {
         float sum = 0.0f;
-        for (int64_t c = lane; c < cols && i < t.n; c += 32)
+        for (int c = lane; c < cols && i < t.n; c += 32)
             sum += x[i * cols + c] * y[i * cols + c];
         sum = warp_sum(sum);
         if (lane == 0 && i < t.n)
@@ -264,12 +293,12 @@ DEVICE void scan_dots(const scan_tile &t, float *dots, const float *x, const flo
 
 DEVICE void scan_normalise(const scan_tile &t, float *x, float *inverse, float scale)
 {
-    scan_dots(t, inverse, x, x, t.key);
+    scan_dots(t, inverse, x, x, t.key.n);
     if ((int)threadIdx.x < t.n)
         inverse[threadIdx.x] = 1.0f / sqrtf(inverse[threadIdx.x] + ZINF_SCAN_KEY_EPS);
     sync_block();
-    for (int64_t e = threadIdx.x; e < t.n * t.key; e += SCAN_THREADS)
-        x[e] *= inverse[e / t.key] * scale;
+    for (int e = threadIdx.x; e < t.n * t.key.n; e += SCAN_THREADS)
+        x[e] *= inverse[scan_row_of(t.key, e)] * scale;
     sync_block();
 }
 
@@ -284,8 +313,8 @@ DEVICE float scan_query_scale(int64_t key)
 template <class T>
 DEVICE void scan_load_rows(const scan_args<T> &a, const scan_tile &t, int64_t head)
 {
-    scan_read_on(t, t.k, a.k, head * a.key, a.ld, a.key, a.open.k, a.key_heads * a.key);
-    scan_read_on(t, t.q, a.q, head * a.key, a.ld, a.key, NULL, 0);
+    scan_read_on(t, t.k, a.k, head * a.key, a.ld, t.key, a.open.k, a.key_heads * a.key);
+    scan_read_on(t, t.q, a.q, head * a.key, a.ld, t.key, NULL, 0);
     if (!a.delta)
         return;
     scan_normalise(t, t.k, t.k_inverse, 1.0f);
@@ -297,8 +326,8 @@ DEVICE void scan_load_keys(const scan_args<T> &a, const scan_tile &t, int64_t he
 {
     scan_load_rows(a, t, head);
     if (a.delta)
-        scan_pair(t, t.pairs, t.k, t.k, a.key);
-    scan_pair(t, t.scores, t.q, t.k, a.key);
+        scan_pair(t, t.pairs, t.k, t.k, t.key.n);
+    scan_pair(t, t.scores, t.q, t.k, t.key.n);
 }
 
 /* g and s of row i of the chunk. */
@@ -338,8 +367,10 @@ DEVICE void scan_load_numbers(const scan_args<T> &a, const scan_tile &t, int64_t
 /* pairs become -A, scores P. */
 DEVICE void scan_decay_pairs(const scan_tile &t, bool delta)
 {
-    for (int e = threadIdx.x; e < t.n * t.n; e += SCAN_THREADS) {
-        const int i = e / t.n, j = e % t.n, at = i * CHUNK + j;
+    for (int at = threadIdx.x; at < t.n * CHUNK; at += SCAN_THREADS) {
+        const int i = at / CHUNK, j = at % CHUNK;
+        if (j >= t.n)
+            continue;
         const float decay = j <= i ? expf(t.sum[i] - t.sum[j]) : 0.0f;
         t.scores[at] = j <= i ? t.scores[at] * decay : 0.0f;
         if (delta)
@@ -352,28 +383,29 @@ DEVICE void scan_decay_pairs(const scan_tile &t, bool delta)
  * as a product, and a thread a column for what they give each other. */
 DEVICE void scan_solve(const scan_tile &t, float *x)
 {
+    const int value = t.value.n;
     for (int first = 0; first < t.n; first += SOLVE_ROWS) {
         const int end = first + SOLVE_ROWS < t.n ? first + SOLVE_ROWS : t.n;
-        const scan_product p = {x + first * t.value,
+        const scan_product p = {x + first * value,
                                 t.pairs + first * CHUNK,
                                 x,
-                                t.value,
+                                value,
                                 CHUNK,
                                 1,
-                                t.value,
+                                value,
                                 1,
                                 end - first,
-                                t.value,
+                                value,
                                 first,
                                 true};
         if (first)
             scan_multiply(p);
-        for (int64_t j = threadIdx.x; j < t.value; j += SCAN_THREADS)
+        for (int j = threadIdx.x; j < value; j += SCAN_THREADS)
             for (int i = first + 1; i < end; i++) {
-                float sum = x[i * t.value + j];
+                float sum = x[i * value + j];
                 for (int k = first; k < i; k++)
-                    sum += t.pairs[i * CHUNK + k] * x[k * t.value + j];
-                x[i * t.value + j] = sum;
+                    sum += t.pairs[i * CHUNK + k] * x[k * value + j];
+                x[i * value + j] = sum;
             }
         sync_block();
     }
@@ -381,28 +413,29 @@ DEVICE void scan_solve(const scan_tile &t, float *x)
 
 DEVICE void scan_solve_turned(const scan_tile &t, float *x)
 {
+    const int value = t.value.n;
     for (int first = (t.n - 1) / SOLVE_ROWS * SOLVE_ROWS; first >= 0; first -= SOLVE_ROWS) {
         const int end = first + SOLVE_ROWS < t.n ? first + SOLVE_ROWS : t.n;
-        const scan_product p = {x + first * t.value,
+        const scan_product p = {x + first * value,
                                 t.pairs + end * CHUNK + first,
-                                x + end * t.value,
-                                t.value,
+                                x + end * value,
+                                value,
                                 1,
                                 CHUNK,
-                                t.value,
+                                value,
                                 1,
                                 end - first,
-                                t.value,
+                                value,
                                 t.n - end,
                                 true};
         if (end < t.n)
             scan_multiply(p);
-        for (int64_t j = threadIdx.x; j < t.value; j += SCAN_THREADS)
+        for (int j = threadIdx.x; j < value; j += SCAN_THREADS)
             for (int i = end - 1; i-- > first;) {
-                float sum = x[i * t.value + j];
+                float sum = x[i * value + j];
                 for (int k = i + 1; k < end; k++)
-                    sum += t.pairs[k * CHUNK + i] * x[k * t.value + j];
-                x[i * t.value + j] = sum;
+                    sum += t.pairs[k * CHUNK + i] * x[k * value + j];
+                x[i * value + j] = sum;
             }
         sync_block();
     }

@@ -200,12 +200,21 @@ static struct pair_inputs add_inputs(struct zinf_graph *graph, const struct deco
     return v;
 }
 
+/* Whether rows of relative positions have products of their own. */
+static bool has_relative_products(const struct stack *k)
+{
+    for (size_t i = 0; i < k->d.n_tensors; i++)
+        if (k->d.tensors[i].place == DECODER_RELATIVE_W)
+            return true;
+    return false;
+}
+
 int stack_cut(struct zinf_graph *graph, const struct stack *k)
 {
-    const char *what = k->relative.half       ? "relative positions in its scores"
-                       : k->convolution.width ? "a convolution"
-                       : k->projection        ? "a projection behind its table"
-                                              : NULL;
+    const char *what = has_relative_products(k) ? "products of relative positions"
+                       : k->convolution.width   ? "a convolution"
+                       : k->projection          ? "a projection behind its table"
+                                                : NULL;
     if (k->d.shards.in_turn)
         return zinf_fail(-ENOTSUP,
                          "zinf.parts_in_turn: the layers of %s are not visited part by part; "

@@ -32,11 +32,13 @@ if [ "${LOGITS:-}" ]; then
     for columns in $LOGITS; do
         rm -f "$work/loss"
         ZINF_PTX_RECORD=$work/loss "$build/tests/bench/loss_counts" "$columns" "${CAP:-0}" || exit 1
-        awk -v n=$((4 * columns)) '
+        awk -v rows=8 -v columns=$columns '
             function over(made, bytes) { return made / (132 * 4 * 1.7e9) / (bytes / 4.3e12) }
             /loss_update/ { forward += $4 }
             /loss_backward/ { backward += $4 }
-            END { printf "| %d | %.2f | %.2f |\n", n / 4, over(forward, 4 * n), over(backward, 6 * n) }' \
+            END { n = rows * columns
+                printf "| %d | %.2f | %.2f |\n", columns, over(forward, 4 * n),
+                    over(backward, 6 * n) }' \
             "$work/loss"
     done
     exit

@@ -1,12 +1,12 @@
 /*
- * loss_counts: makes the loss of four rows of so many logits and its gradients in bf16 on the CUDA
+ * loss_counts: makes the loss of eight rows of so many logits and its gradients in bf16 on the CUDA
  * device, whose interpreter counts what that takes: see cuda_counts.sh.
  *
  *   loss_counts COLUMNS [CAP]
  */
 #include "cuda_twin.h"
 
-enum { ROWS = 4, ROW_ALIGN = 64 };
+enum { ROWS = 8, ROW_ALIGN = 64 }; /* no warp without rows */
 
 static int count(struct twin *t, int64_t cols, float cap)
 {

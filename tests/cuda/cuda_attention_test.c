@@ -120,6 +120,20 @@ static void packed_samples(struct twin *t)
         case_attention(t, all_dtypes[i < 4 ? 0 : 1 + i % 2], &shapes[i], NULL);
 }
 
+/* Scores with documents, other keys, a bias or a cap, of more heads than can have slopes. */
+static void heads_without_slopes(struct twin *t)
+{
+    const int64_t heads = ZINF_ATTENTION_MAX_SLOPES + 4;
+    const struct attention_special shapes[] = {
+        {.shape = {1, 7, heads, heads / 4, 8, true, 0.0f, 0, 0, 0}, .document = 3},
+        {.shape = {1, 5, heads, heads / 4, 8, false, 0.0f, 0, 2.0f, 0}, .key_seq = 9},
+        {.shape = {1, 6, heads, heads / 4, 8, false, 0.0f, 0, 0, 0}, .biased = true},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int d = 0; d < 2; d++) /* plain kernels, and those of tensor cores */
+            case_attention(t, all_dtypes[d ? 1 + i % 2 : 0], &shapes[i], NULL);
+}
+
 /* Scores so far apart that a row's later keys hide its first ones, by ever more: what is taken off
  * scores moves along with them, in tiles with and without unseen keys, and for some rows of a warp
  * only. */
@@ -217,6 +231,7 @@ static void cached(struct twin *t)
         {4, 2, 20, 70, 0, 0.0f, false, 59, true, 0},
         {4, 2, 32, 200, 0, 0.0f, false, 154, false, 8},
         {2, 1, 512, 80, 0, 0.0f, false, 60, false, 0},
+        {4, 2, 32, 200, 0, 0.0f, false, 154, false, ((int64_t)1 << 32) + 8}, /* as if of one */
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int d = 0; d < 3; d++)
@@ -373,6 +388,7 @@ CASE(steep_scores)
 CASE(much_dropout)
 CASE(every_instance)
 CASE(packed_samples)
+CASE(heads_without_slopes)
 CASE(cached)
 CASE(cached_source)
 CASE(cached_alone)
@@ -392,6 +408,7 @@ int main(void)
     TAP_RUN(test_much_dropout);
     TAP_RUN(test_every_instance);
     TAP_RUN(test_packed_samples);
+    TAP_RUN(test_heads_without_slopes);
     TAP_RUN(test_cached);
     TAP_RUN(test_cached_source);
     TAP_RUN(test_cached_alone);

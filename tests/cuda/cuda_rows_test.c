@@ -147,6 +147,44 @@ static void smoothed_losses(struct twin *t)
     without_largest = has_more = false;
 }
 
+/* Rows that share a warp have the bits that a warp of their own gives, as max_z_loss takes. */
+static void short_rows(struct twin *t)
+{
+    enum { ROWS = 9, LD = 512, SUMS = 3 * ROWS };
+    static const int64_t columns[] = {9, 71, 72, 130, 257, 506, 512};
+    twin_case(t, "cross_entropy", "%s", "rows that share a warp");
+    struct pair logits = pair_random(t, ZINF_DTYPE_F32, ROWS * LD, 1, 40.0f);
+    struct pair sums = pair_new(t, ZINF_DTYPE_F32, SUMS + 2 * ROWS, 0);
+    struct pair targets = pair_new(t, ZINF_DTYPE_F32, ROWS, 0); /* zeros */
+    float *at = sums.device;
+    struct zinf_cross_entropy a = {.rows = ROWS,
+                                   .ld = LD,
+                                   .vocab = LD,
+                                   .targets = targets.device,
+                                   .max = at,
+                                   .sum = at + ROWS,
+                                   .logit_sum = at + 2 * ROWS,
+                                   .target_logit = at + 3 * ROWS,
+                                   .max_at = (int32_t *)(void *)(at + 4 * ROWS)};
+    for (size_t i = 0; i < 8 * sizeof columns / sizeof *columns; i++) {
+        struct tensor found[2];
+        a.cols = columns[i / 8];
+        a.softcap = i & 1 ? 30.0f : 0.0f;
+        a.smoothing = i & 2 ? 0.1f : 0.0f;
+        a.logits = (float *)logits.device + (i & 4 ? 1 : 0); /* columns one by one */
+        a.rows = ROWS - (i & 4 ? 1 : 0);
+        for (int alone = 0; alone < 2; alone++) {
+            a.max_z_loss = alone ? 1.0f : 0.0f;
+            pair_upload(t, &sums);
+            TWIN_CHECK(t, !t->cuda->ops->cross_entropy_start(t->q, &a));
+            TWIN_CHECK(t, !t->cuda->ops->cross_entropy_update(t->q, &a));
+            found[alone] = pair_download(t, &sums);
+        }
+        CHECKF(!memcmp(found[0].data, found[1].data, SUMS * sizeof(float)), "%lld columns, kind %d",
+               (long long)a.cols, (int)(i & 7));
+    }
+}
+
 static void squared_errors(struct twin *t)
 {
     for (size_t n = 1; n < 2000; n = n * 9 + 1)
@@ -248,6 +286,7 @@ CASE(embeddings)
 CASE(losses)
 CASE(masked_losses)
 CASE(smoothed_losses)
+CASE(short_rows)
 CASE(squared_errors)
 CASE(sinks)
 CASE(heads)
@@ -265,6 +304,7 @@ int main(void)
     TAP_RUN(test_losses);
     TAP_RUN(test_masked_losses);
     TAP_RUN(test_smoothed_losses);
+    TAP_RUN(test_short_rows);
     TAP_RUN(test_squared_errors);
     TAP_RUN(test_sinks);
     TAP_RUN(test_heads);

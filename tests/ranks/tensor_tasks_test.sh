@@ -31,17 +31,28 @@ same_adapter() { # two outputs
     losses "$1" >adapted && losses "$2" | cmp - adapted &&
         cmp "$1/model/adapter_model.safetensors" "$2/model/adapter_model.safetensors"
 }
-new bert bert base "$SRCDIR/examples/classify" && new llama llama 7b bytes
-verdict $? "two models"
+new bert bert base "$SRCDIR/examples/classify" && new llama llama 7b bytes &&
+    new deberta deberta-v2 v3-base "$SRCDIR/examples/classify"
+verdict $? "three models"
 columns="--text-column words --label-column kind"
 for task in "classification --model bert --data kinds.csv $columns" \
     "classification --model llama --data kinds.csv $columns" \
+    "classification --model deberta --data kinds.csv $columns" \
     "masked-lm --model bert --data lines.txt --seq-len 16" \
+    "masked-lm --model deberta --data lines.txt --seq-len 16" \
     "embedding --model bert --data alike.jsonl" "embedding --model llama --data alike.jsonl"; do
     check "$task: one rank" run 0 train one 1 --task $task
     check "two seats" run 0 train two 2 --task $task
     check "have its bits" same_result one two
 done
+# Relative positions: a shard has its heads' products of the table's rows, which all ranks have.
+relative() { # output, parts
+    sed "s/\"tensor_parts\": 4/\"tensor_parts\": $2/; s/\"dropout\": 0.1/\"dropout\": 0/" parts.json >relative.json
+    train "$1" 1 --config relative.json --task masked-lm --model deberta --data lines.txt --seq-len 16
+}
+check "DeBERTa in one part" run 0 relative cut.1 1
+check "in four" run 0 relative cut.4 4
+check "is close to it" close_to cut.4 cut.1
 for loss in dpo orpo; do
     pairs="--task preference --preference $loss --model llama --data pairs.jsonl --seq-len 24 --lora-rank 2"
     check "$loss: one rank" run 0 train one 1 $pairs

@@ -7,7 +7,8 @@
  * layers take are a piece of the value for each shard. With a source
  * keys and values are products of its rows, and the gradient there is a sum over shards, too. A
  * table of biases by distance is whole on each rank; a shard takes its heads' columns of it, and
- * its heads' sinks. Norms of each head have the weights of all heads, whose gradients are sums over
+ * its heads' sinks; of a table of relative positions its heads' products, as rows behind those of
+ * the tokens. Norms of each head have the weights of all heads, whose gradients are sums over
  * shards; norms of all heads together are made between the products and the heads
  * (part_whole_norms.c).
  *
@@ -49,6 +50,14 @@ void attention_shards_keep(struct zinf_frame *f, const struct attention_spec *s,
 }
 
 /* ---- forward ---- */
+
+int attention_take_rows(struct zinf_frame *f, struct attention_call *c, const void *x)
+{
+    const struct part_entry e = attention_shards_entry(c->kept);
+    const int code = part_rows(f, &e, x, &c->rows);
+    c->count = relative_count(f, c->s);
+    return code || !c->count ? code : relative_rows(f, c->s, c->rows, &c->rows);
+}
 
 static int make_projection(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
 {
@@ -120,9 +129,8 @@ int attention_shards_attend(struct zinf_frame *f, const struct attention_shards 
                             const void *x)
 {
     struct attention_call c = {.s = kept->s, .kept = kept};
-    const struct part_entry e = attention_shards_entry(kept);
     const uint64_t mark = frame_mark(f);
-    int code = part_rows(f, &e, x, &c.rows);
+    int code = attention_take_rows(f, &c, x);
     if (!code && kept->s->latent.kv_rank)
         code = latent_shards_attend(f, kept, c.rows);
     else if (!code)

@@ -232,3 +232,31 @@ int relative_enter_backward(struct zinf_frame *f, const struct attention_spec *s
     frame_release(f, start);
     return code;
 }
+
+/* ---- shards ---- */
+
+int relative_rows(struct zinf_frame *f, const struct attention_spec *s, const void *x,
+                  const void **rows)
+{
+    struct taken t;
+    const int code = take_rows(f, s, x, &t);
+    *rows = t.rows;
+    return code;
+}
+
+int64_t relative_count(const struct zinf_frame *f, const struct attention_spec *s)
+{
+    return s->relative.half ? frame_rows(f) + (int64_t)table_rows(s) : 0;
+}
+
+int relative_rows_backward(struct zinf_frame *f, const struct attention_spec *s, void *d_rows)
+{
+    const uint64_t start = frame_mark(f);
+    struct zinf_norm norm = norm_args(f, s);
+    int code = make_rows(f, s, &norm, frame_scratch(f, row_bytes(f, s, table_rows(s))));
+    if (!code)
+        code =
+            rows_backward(f, s, &norm, behind(f, d_rows, row_bytes(f, s, (uint64_t)frame_rows(f))));
+    frame_release(f, start);
+    return code;
+}

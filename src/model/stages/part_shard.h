@@ -12,6 +12,8 @@ struct attention_call {
     const struct attention_spec *s; /* the spec of all shards together */
     const struct attention_shards *kept;
     const void *rows; /* what the products take; with a source only those of queries */
+    /* how many; 0: the call's. With relative positions the table's rows are behind these. */
+    int64_t count;
     /* gradients of the shards' products; with a source, kv's lie behind qkv's */
     void *const *gradients;
 };
@@ -84,6 +86,8 @@ int attention_cached_projection(struct zinf_frame *f, const void *call, uint32_t
 
 /* ---- part_attention_shards.c ---- */
 
+/* Makes the rows that the products take from x. */
+int attention_take_rows(struct zinf_frame *f, struct attention_call *c, const void *x);
 /* Makes the products of all shards, from which their heads are made. */
 int attention_multiply_all(struct zinf_frame *f, const struct attention_call *c);
 

@@ -108,7 +108,6 @@ int attention_shards_leave(struct zinf_frame *f, const struct attention_shards *
 {
     const struct attention_spec *s = kept->s;
     const struct attention_spec part = attention_part_of(f, s, 0);
-    const struct part_entry e = attention_shards_entry(kept);
     const struct part_exit leave = attention_shards_exit(kept);
     const uint64_t keys =
         (uint64_t)(attention_source_rows(f, s) * attention_kv_rows(&part)) * frame_width(f);
@@ -133,7 +132,7 @@ int attention_shards_leave(struct zinf_frame *f, const struct attention_shards *
     if (!code)
         code = whole_norms_backward(f, kept, rows);
     if (!code)
-        code = part_rows(f, &e, x, &c.rows);
+        code = attention_take_rows(f, &c, x);
     if (!code && latent)
         code = latent_shards_weights(f, kept, c.rows, gradients);
     if (!code && !latent)
@@ -148,12 +147,35 @@ int attention_shards_leave(struct zinf_frame *f, const struct attention_shards *
 struct enter_call {
     const struct attention_shards *kept;
     const struct shard_gradients *gradients;
+    int64_t count; /* as in attention_call */
 };
 
 static int make_enter(struct zinf_frame *f, const void *call, uint32_t shard, float *out)
 {
     const struct enter_call *c = call;
-    return attention_shards_enter(f, c->kept, c->gradients, shard, out);
+    const struct attention_call rows = {
+        .s = c->kept->s, .kept = c->kept, .gradients = c->gradients->of, .count = c->count};
+    return c->count ? make_rows_input(f, &rows, shard, out)
+                    : attention_shards_enter(f, c->kept, c->gradients, shard, out);
+}
+
+/* As shard_enter_backward, of the call's rows and those of a table of relative positions. */
+static int enter_backward(struct zinf_frame *f, const struct attention_spec *s,
+                          const struct part_entry *e, const struct shard_sum *sum, const void *x,
+                          void *d_x)
+{
+    const uint64_t mark = frame_mark(f);
+    float *total = frame_scratch(f, sum->elems * sizeof *total);
+    void *d_rows;
+    int code = shard_sum(f, sum, total);
+    if (!code)
+        code = shard_narrow(f, total, sum->elems, &d_rows);
+    if (!code)
+        code = part_rows_backward(f, e, x, d_rows, d_x);
+    if (!code)
+        code = relative_rows_backward(f, s, d_rows);
+    frame_release(f, mark);
+    return code;
 }
 
 int attention_shards_backward(struct zinf_frame *f, const struct attention_shards *kept,
@@ -161,12 +183,17 @@ int attention_shards_backward(struct zinf_frame *f, const struct attention_shard
 {
     const struct part_entry e = attention_shards_entry(kept);
     const uint64_t mark = frame_mark(f);
+    const int64_t count = relative_count(f, kept->s);
     struct shard_gradients gradients;
-    const struct enter_call call = {kept, &gradients};
-    const struct shard_sum sum = {make_enter, &call, attention_x_elems(f, kept->s)};
+    const struct enter_call call = {kept, &gradients, count};
+    const struct shard_sum sum = {make_enter, &call,
+                                  count ? (uint64_t)(count * kept->s->hidden)
+                                        : attention_x_elems(f, kept->s)};
     int code = attention_shards_leave(f, kept, x, d_x, &gradients);
     if (!code && kept->s->latent.kv_rank)
         code = latent_shards_enter(f, kept, &e, &gradients, x, d_x);
+    else if (!code && count)
+        code = enter_backward(f, kept->s, &e, &sum, x, d_x);
     else if (!code)
         code = shard_enter_backward(f, &e, &sum, x, d_x);
     frame_release(f, mark);
@@ -204,7 +231,7 @@ static int carry_gradients(struct zinf_frame *f, const struct attention_call *c,
 {
     const struct attention_shards *kept = c->kept;
     const struct part_entry e = attention_shards_entry(kept);
-    const struct enter_call call = {kept, gradients};
+    const struct enter_call call = {kept, gradients, 0};
     const struct shard_sum sum = {make_enter, &call, attention_x_elems(f, kept->s)};
     int code = attention_multiply_all(f, c);
     if (!code)

@@ -51,7 +51,8 @@ struct shard_product attention_query(const struct attention_call *c,
     return (struct shard_product){.weight = shard_tensor(c->s->qkv_w, shard),
                                   .bias = shard_tensor(c->s->qkv_b, shard),
                                   .rows = rows,
-                                  .ld = rows + (c->s->source ? 0 : attention_kv_rows(part))};
+                                  .ld = rows + (c->s->source ? 0 : attention_kv_rows(part)),
+                                  .count = c->count};
 }
 
 struct shard_product attention_key_value(const struct zinf_frame *f, const struct attention_call *c,
@@ -67,7 +68,8 @@ struct shard_product attention_key_value(const struct zinf_frame *f, const struc
                                   .bias = shard_tensor(c->s->kv_b, group),
                                   .rows = rows,
                                   .ld = rows + (c->s->source ? 0 : queries),
-                                  .count = attention_source_rows(f, c->s)};
+                                  .count =
+                                      c->s->source ? attention_source_rows(f, c->s) : c->count};
 }
 
 const void *attention_key_input(const struct zinf_frame *f, const struct attention_call *c)

@@ -59,7 +59,7 @@ static int make_biases(struct zinf_frame *f, const void *call, uint32_t shard, f
     const uint64_t all = (uint64_t)q.ld * sizeof(float);
     float *sums = frame_scratch(f, all), *db = frame_grad(f, 0, q.bias);
     int code =
-        frame_column_sum(f, sums, c->gradients[shard], f->compute->dtype, frame_rows(f), q.ld);
+        frame_column_sum(f, sums, c->gradients[shard], f->compute->dtype, shard_rows(f, &q), q.ld);
     if (!code)
         code = frame_copy(f, db, sums, queries);
     if (!code)
@@ -95,7 +95,7 @@ static int query_weight(struct zinf_frame *f, const struct attention_call *c, ui
     float *db = apart ? frame_grad(f, 0, q.bias) : NULL;
     int code = dw ? shard_columns_weight(f, &q, dy, c->rows, dw) : 0;
     return code || !db ? code
-                       : frame_column_sum(f, db, dy, f->compute->dtype, frame_rows(f), q.rows);
+                       : frame_column_sum(f, db, dy, f->compute->dtype, shard_rows(f, &q), q.rows);
 }
 
 /* Of the group's keys and values, over the shards that share them. */

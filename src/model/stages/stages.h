@@ -806,6 +806,13 @@ int relative_enter_backward(struct zinf_frame *f, const struct attention_spec *s
 uint64_t relative_bytes(const struct zinf_frame *f, const struct attention_spec *s);
 struct zinf_relative relative_args(const struct zinf_frame *f, const struct attention_spec *s,
                                    const void *qkv, const void *d_qkv);
+/* For shards: the rows that their products take, which are those of x and behind them the table's,
+ * in scratch; how many, or 0 if half is 0; and from the gradient of all of them, whose rows of the
+ * table are overwritten, the gradients of the table. */
+int relative_rows(struct zinf_frame *f, const struct attention_spec *s, const void *x,
+                  const void **rows);
+int64_t relative_count(const struct zinf_frame *f, const struct attention_spec *s);
+int relative_rows_backward(struct zinf_frame *f, const struct attention_spec *s, void *d_rows);
 /* Zeroes the part of their gradient that the kernel does not write. */
 int relative_clear(struct zinf_frame *f, const struct attention_spec *s, void *d_qkv);
 
