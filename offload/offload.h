@@ -455,6 +455,9 @@ struct zinf_machine {
     /* speed of READ while WRITE runs, as a part of its speed alone; 0 means 1 */
     double read_beside_write;
     double write_beside_read;
+    /* What passes until an operation begins for which its lane has waited: its thread has to wake,
+     * and a drive that had nothing to do answers its first request. For predictions only. */
+    double waking_seconds[ZINF_LANES];
 };
 enum zinf_order {
     ZINF_ORDER_SERIAL, /* one operation at a time, in the order of adding */
