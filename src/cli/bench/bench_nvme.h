@@ -47,6 +47,7 @@ struct nvme_bench {
     int n_sweep;
     uint32_t best_block_bytes, best_depth;
     struct zinf_aio_bench_result main[NVME_MIXES];
+    struct zinf_aio_bench_result alone; /* reads of a small block, one after the other */
     struct nvme_engine_row engines[NVME_ENGINES];
     uint64_t bytes_written; /* to the drive, by all of it */
 };
@@ -54,6 +55,10 @@ struct nvme_bench {
 extern const char *const nvme_mix_names[NVME_MIXES];
 /* CPU seconds for each byte moved; 0 if nothing was. */
 double nvme_cpu_per_byte(const struct zinf_aio_bench_result *result);
+
+/* Seconds until a drive that has nothing to do answers, without those of the bytes; 0: not known.
+ */
+double nvme_answer_seconds(const struct nvme_bench *bench);
 
 int nvme_measure(struct nvme_bench *bench);
 

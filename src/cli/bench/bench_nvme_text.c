@@ -87,6 +87,11 @@ static void print_figures(const struct nvme_bench *bench, FILE *out)
                     gigabytes(r), zinf_aio_bench_rate(r) / (double)(1 << 30), ms(r->p50_ns),
                     ms(r->p99_ns), ms(r->p999_ns), ms(r->max_ns), cpu_per_gigabyte(r));
     }
+    if (bench->alone.p50_ns)
+        fprintf(out,
+                "small reads, one after the other: %.3f ms each, without the time of their "
+                "bytes\n",
+                nvme_answer_seconds(bench) * 1e3);
 }
 
 static void print_engines(const struct nvme_bench *bench, FILE *out)
