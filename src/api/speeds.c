@@ -171,6 +171,13 @@ static bool was_added(const cJSON *cache, const struct zinf_config_offload *sect
     return added;
 }
 
+/* A part of a rate, which is at most 1. */
+static double share_of(const cJSON *result, const char *key)
+{
+    const double share = number_above(result, key, 0.01);
+    return share > 1 ? 0 : share;
+}
+
 /* 0: not known. */
 static double least_known(double a, double b)
 {
@@ -182,7 +189,7 @@ static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offl
                                struct zinf_speeds *out)
 {
     const cJSON *any = NULL;
-    double answers = 0, cpu = 0;
+    double answers = 0, cpu = 0, busy = 0;
     for (int i = 0; i < section->n_nvme_paths; i++) {
         const cJSON *drive = find_folder(cache, section->nvme_path[i]);
         if (drive && was_added(cache, section, i))
@@ -195,9 +202,11 @@ static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offl
         any = drive ? drive : any;
         answers = least_known(answers, times_of(drive, "answers"));
         cpu = least_known(cpu, number_of(drive, "cpu_bytes"));
+        busy = least_known(busy, share_of(drive, "busy_drive"));
     }
     out->drive_answers = answers;
     out->drive_cpu_bytes = cpu;
+    out->drive_busy = busy;
     return any;
 }
 

@@ -49,6 +49,8 @@ struct zinf_speeds {
     /* The least and the most that the drive's rate was measured to be, as a part of the rates
      * above; 0: it was measured once. */
     double drive_least, drive_most;
+    /* The drive's rate beside busy CPUs as a part of that above; 0: the same. */
+    double drive_busy;
     double optimizer_bytes; /* bytes that an optimizer's update reads and writes */
     /* Bytes by which an update becomes longer where its numbers are packed: of 32 bits, and of 16;
      * and bytes of 16-bit numbers that are unpacked. */
@@ -77,6 +79,7 @@ struct zinf_rates {
     /* What an operation of the kind uses of all CPUs while it is alone; 0: not measured */
     double cpu[ZINF_RATE_KINDS];
     double read_beside_write, write_beside_read;
+    double drive_beside_cpus; /* the same of a drive while all CPUs are busy; 0: 1 */
     /* What passes until a lane that waits begins, and until a drive that has nothing to do has
      * answered; 0 of rates that a training measures, whose steps show both together. */
     double waking_seconds, drive_answer_seconds;

@@ -82,7 +82,8 @@ costs_of_the_drive() {
     rates='"read": 1e9, "write": 1e9, "mixed": 1e9'
     costs_status=0 before=0
     for costs in '' ', "answers": 1e3' ', "answers": 1e3, "cpu_bytes": 2e9' \
-        ', "answers": 1e3, "cpu_bytes": 2e9}}, "memory": {"host": {"sum_bytes": 4e9'; do
+        ', "answers": 1e3, "cpu_bytes": 2e9}}, "memory": {"host": {"sum_bytes": 4e9' \
+        ', "answers": 1e3, "cpu_bytes": 2e9, "busy_drive": 0.5}}, "memory": {"host": {"sum_bytes": 4e9'; do
         echo "{\"nvme\": {\"$work/drive\": {$rates$costs}}}" >cache/zinf/bench.json
         estimate 0 $fixed --json && less "$before" "$(number step_seconds)" || {
             echo "# with $costs $(number step_seconds), before $before"

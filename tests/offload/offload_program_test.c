@@ -325,6 +325,30 @@ static void test_lanes_wake(void)
     CHECKF(fabs(answered - 6.5) < 1e-6, "%g s, not 6.5: of the drive alone", answered);
 }
 
+static void build_beside(struct zinf_program *p, const zinf_resource *r)
+{
+    add_timed(p, ZINF_LANE_DEVICE, 4, 1, 0, r[0], r[1]);
+    add_timed(p, ZINF_LANE_READ, 3, 0, 0, r[2], r[3]);
+}
+
+static void build_beside_half(struct zinf_program *p, const zinf_resource *r)
+{
+    add_timed(p, ZINF_LANE_H2D, 4, 0.5, 0, r[0], r[1]);
+    add_timed(p, ZINF_LANE_READ, 3.75, 0, 0, r[2], r[3]);
+}
+
+/* Beside busy CPUs a drive is slower, by as much as they are busy. */
+static void test_a_drive_beside_busy_cpus(void)
+{
+    struct zinf_machine plain = {0}, slower = {.drive_beside_cpus = 0.5};
+    const double without = predicted(ZINF_ORDER_ADDED, &plain, build_beside);
+    const double all = predicted(ZINF_ORDER_ADDED, &slower, build_beside);
+    const double half = predicted(ZINF_ORDER_ADDED, &slower, build_beside_half);
+    CHECKF(fabs(without - 4) < 1e-6, "%g s, not 4", without);
+    CHECKF(fabs(all - 5) < 1e-6, "%g s, not 5: 4 at half the rate, 1 alone", all);
+    CHECKF(fabs(half - 4.75) < 1e-6, "%g s, not 4.75: 4 at three quarters of the rate", half);
+}
+
 /* ---- programs that meet ---- */
 
 /* Ranks of a pipeline, "one forward, one backward": a forward takes a rank 1 s, or more, and a
@@ -526,6 +550,7 @@ int main(void)
     TAP_RUN(test_places_are_kept_once);
     TAP_RUN(test_prediction);
     TAP_RUN(test_lanes_wake);
+    TAP_RUN(test_a_drive_beside_busy_cpus);
     TAP_RUN(test_pipeline_of_equal_ranks_has_the_bubble_of_the_formula);
     TAP_RUN(test_pipeline_of_a_slow_rank);
     TAP_RUN(test_programs_that_never_meet);

@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <linux/magic.h>
+#include <math.h>
 #include <stdlib.h>
 #include <sys/vfs.h>
 
@@ -268,12 +269,17 @@ static void add_spread(cJSON *object, const struct nvme_bench *bench)
  */
 static void add_costs(cJSON *object, const struct nvme_bench *bench)
 {
-    const double cpu = nvme_cpu_per_byte(&bench->main[ZINF_AIO_BENCH_MIXED]);
+    const double used = nvme_cpu_per_byte(&bench->main[ZINF_AIO_BENCH_MIXED]);
+    const double cpu = fmax(used, bench->lost_cpu_per_byte);
     const double answer = nvme_answer_seconds(bench);
     if (cpu > 0)
         cJSON_AddNumberToObject(object, "cpu_bytes", 1 / cpu);
     if (answer > 0)
         cJSON_AddNumberToObject(object, "answers", 1 / answer);
+    if (bench->busy_drive > 0) {
+        cJSON_AddNumberToObject(object, "busy_drive", bench->busy_drive);
+        cJSON_AddNumberToObject(object, "busy_threads", bench->busy_threads);
+    }
 }
 
 /* Under the paths joined with commas, and what the short look at each of several said. */

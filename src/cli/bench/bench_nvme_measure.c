@@ -249,6 +249,14 @@ static int measure_alone(struct nvme_bench *bench)
                : 0;
 }
 
+static int measure_busy(struct nvme_bench *bench)
+{
+    struct zinf_aio_bench_options options = with_best(bench);
+    options.mix = ZINF_AIO_BENCH_MIXED;
+    options.seconds = 2 * look_seconds(bench);
+    return bench->wanted[ZINF_AIO_BENCH_MIXED] ? nvme_measure_busy(bench, &options, run) : 0;
+}
+
 static int compare_engines(struct nvme_bench *bench)
 {
     const char *why = NULL;
@@ -281,7 +289,7 @@ static uint64_t count_runs(const struct nvme_bench *bench)
     uint64_t mixes = 0;
     for (int mix = 0; mix < NVME_MIXES; mix++)
         mixes += bench->wanted[mix];
-    return 2 + (uint64_t)bench->n_sweep + mixes * (1 + NVME_ENGINES);
+    return 2 + NVME_BUSY_RUNS + (uint64_t)bench->n_sweep + mixes * (1 + NVME_ENGINES);
 }
 
 int nvme_measure(struct nvme_bench *bench)
@@ -297,6 +305,8 @@ int nvme_measure(struct nvme_bench *bench)
         code = figures(bench);
     if (!code)
         code = measure_alone(bench);
+    if (!code)
+        code = measure_busy(bench);
     if (!code)
         code = compare_engines(bench);
     cli_progress_end(&bench->progress);

@@ -216,7 +216,8 @@ void plan_cost_again(const struct plan *p, struct zinf_program *program)
 struct zinf_machine plan_machine(const struct plan *p)
 {
     struct zinf_machine machine = {.read_beside_write = p->rates.read_beside_write,
-                                   .write_beside_read = p->rates.write_beside_read};
+                                   .write_beside_read = p->rates.write_beside_read,
+                                   .drive_beside_cpus = p->rates.drive_beside_cpus};
     for (int lane = 0; lane < ZINF_LANES; lane++) {
         const bool enqueues =
             device_is_far(p->setup) && lane >= ZINF_LANE_H2D && lane <= ZINF_LANE_DEVICE;
@@ -357,6 +358,7 @@ static void complete(const struct plan *p, const struct zinf_speeds *s, double c
         .drive_write_bytes = known_or(s->drive_write_bytes, DRIVE_BYTES),
         .drive_least = s->drive_least,
         .drive_most = s->drive_most,
+        .drive_busy = s->drive_busy,
         .kernels = host_device ? s->kernels : 0,
         .wakings = s->wakings,
         .drive_answers = s->drive_answers,
@@ -523,6 +525,7 @@ void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zin
     }
     rates->cpu[OP_READ] = drive_cpu(p, &used, used.drive_read_bytes);
     rates->cpu[OP_WRITE] = drive_cpu(p, &used, used.drive_write_bytes);
+    rates->drive_beside_cpus = used.drive_busy;
     rates->waking_seconds = used.wakings > 0 ? 1 / used.wakings : 0;
     rates->drive_answer_seconds = used.drive_answers > 0 ? 1 / used.drive_answers : 0;
     rates->read_beside_write = beside_of(s->drive_read_bytes, s->drive_mixed_bytes);
