@@ -114,7 +114,7 @@ int commit_header_check(const void *blocks, const struct zinf_commit_options *op
         return zinf_fail(-EINVAL,
                          "the store holds the run's steps under another plan (model, number type, "
                          "optimizer, offloading, how layers are dealt to ranks): go back to that "
-                         "configuration, or remove the folder to go on from a checkpoint");
+                         "configuration, or remove the folder to continue from a checkpoint");
     return 0;
 }
 

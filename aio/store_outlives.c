@@ -100,7 +100,7 @@ static int fail_incomplete(const struct zinf_store_options *options, int missing
 {
     return zinf_fail(-ENOENT,
                      "the run's state lies on %d paths, but %s has none of it: mount that drive, "
-                     "or go on from a checkpoint with --resume=DIR and remove the folders "
+                     "or continue from a checkpoint with --resume=DIR and remove the folders "
                      "zinf-%s.steps-* of the "
                      "other paths",
                      options->n_paths, options->paths[missing], options->label);
@@ -212,7 +212,7 @@ static int open_path(struct zinf_store *store, int i)
         return zinf_fail(-EEXIST,
                          "%s holds the run's steps under another plan (model, number type, "
                          "optimizer, sub_group_size, offloading): go back to that configuration, "
-                         "or remove the folder to go on from a checkpoint",
+                         "or remove the folder to continue from a checkpoint",
                          path->folder.path);
     if (i == 0)
         zinf_store_map_restore(store, plan.pattern, plan.pattern_length);

@@ -81,8 +81,7 @@ uint64_t pack_group_bytes(const struct pack_image *image, uint64_t group)
     return bytes;
 }
 
-/* Where the payload of a group begins: behind the groups before it. */
-static uint64_t group_at(const struct pack_image *image, uint64_t group)
+uint64_t pack_group_at(const struct pack_image *image, uint64_t group)
 {
     uint64_t at = 0;
     for (uint64_t g = 0; g < group; g++)
@@ -203,7 +202,7 @@ static void store_slice(void *arg, uint64_t begin, uint64_t end)
 {
     const struct pack_image *image = arg;
     pack_groups(image, begin, end, true, numbers_at(image, begin),
-                image->payload + group_at(image, begin));
+                image->payload + pack_group_at(image, begin));
 }
 
 static int useful_threads(const struct pack_image *image, int n_threads)
@@ -239,7 +238,7 @@ int64_t pack_with(const struct pack_ops *ops, void *out, const struct zinf_pack_
     if (n_threads > 1) { /* where a slice's payload begins is known when all widths are */
         optim_parallel_units(image.n_groups, n_threads, choose_slice, &image);
         optim_parallel_units(image.n_groups, n_threads, store_slice, &image);
-        end += group_at(&image, image.n_groups);
+        end += pack_group_at(&image, image.n_groups);
     } else {
         end = pack_groups(&image, 0, image.n_groups, false, array->x, end);
     }
@@ -295,7 +294,7 @@ int pack_check_head(struct pack_image *image, uint64_t in_bytes)
     for (uint64_t b = 0; b < image->n_blocks; b++)
         if (!valid_entry(image, image->table[b]))
             return damaged("its table of blocks holds what no packing writes");
-    const uint64_t bytes = tables + group_at(image, image->n_groups);
+    const uint64_t bytes = tables + pack_group_at(image, image->n_groups);
     if (head.version == SUMMED ? head.bytes != bytes : head.bytes < bytes)
         return damaged("its length is not that of its blocks");
     image->array.unsummed = head.version == UNSUMMED;
@@ -374,7 +373,7 @@ bool pack_take_group(const struct pack_image *image, uint64_t group, const char 
 static void unpack_slice(void *arg, uint64_t begin, uint64_t end)
 {
     struct pack_image *image = arg;
-    const char *in = image->payload + group_at(image, begin);
+    const char *in = image->payload + pack_group_at(image, begin);
     for (uint64_t group = begin; group < end; group++) {
         if (!pack_take_group(image, group, in, (char *)numbers_at(image, group))) {
             atomic_store_explicit(&image->damaged, true, memory_order_relaxed);

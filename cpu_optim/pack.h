@@ -79,7 +79,6 @@ int64_t zinf_unpack(const struct zinf_pack_array *array, const void *in, uint64_
 /* ---- numbers that change in their images ---- */
 
 #define ZINF_PACK_PIECE 32768u /* elements of a piece; the last piece may have fewer */
-#define ZINF_PACK_SLICES 64
 #define ZINF_PACK_CHANGING 4
 
 /* One of several arrays of n elements that are changed together. If `in` is set, the numbers are
@@ -93,9 +92,13 @@ struct zinf_pack_changing {
     /* Memory for the array's new image, zinf_pack_bound() bytes at a multiple of 64 that overlap
      * nothing else. zinf_pack_collect() must finish the image. NULL: no new image. */
     void *out;
-    int64_t bytes; /* of the new image */
-    /* payload bytes of each slice; used by zinf_pack_change */
-    uint64_t slices[ZINF_PACK_SLICES], n_slices;
+    /* Where the new image shall be, at a multiple of 64: `in`, whose image is overwritten then, or
+     * `out`, or memory that overlaps nothing else. Pieces go there from a core's cache; only those
+     * that do not fit are put into `out`. NULL: all are. */
+    void *place;
+    uint64_t place_bytes; /* at most; more than in_bytes: nothing else is in the memory behind */
+    int64_t bytes;        /* of the new image */
+    uint64_t n_placed;    /* pieces, from the first one on */
 };
 struct zinf_pack_change {
     struct zinf_pack_changing *arrays; /* [n_arrays], at most ZINF_PACK_CHANGING */
@@ -115,7 +118,8 @@ uint64_t zinf_pack_change_room(const struct zinf_pack_change *c);
 /* Extends a new image without payload checksums by so many bytes, which the caller must set to
  * zero. */
 void zinf_pack_pad(struct zinf_pack_changing *of, uint64_t bytes);
-/* Copies a new image to `to` and finishes it; `to` may be its own `out`. */
+/* Copies a new image to `to` and finishes it; `to` may be its own `out` or `place`. A place must
+ * have room for all of it then. */
 void zinf_pack_collect(const struct zinf_pack_changing *of, void *to, int n_threads);
 
 #ifdef __cplusplus

@@ -75,8 +75,10 @@ char *pack_one_group(const struct pack_image *image, uint64_t group, const void 
 /* Checks the head and the tables of an image that is read, by which blocks are found. 0 or
  * -EBADMSG. */
 int pack_check_head(struct pack_image *image, uint64_t in_bytes);
-/* Unpacks a group. False: its payload is damaged. */
 uint64_t pack_group_bytes(const struct pack_image *image, uint64_t group);
+/* Where the payload of a group begins, behind the groups before it; n_groups: where it ends. */
+uint64_t pack_group_at(const struct pack_image *image, uint64_t group);
+/* Unpacks a group. False: its payload is damaged. */
 bool pack_take_group(const struct pack_image *image, uint64_t group, const char *in, char *x);
 
 /* The public calls with a given table; arguments are checked already. */

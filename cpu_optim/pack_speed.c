@@ -1,9 +1,9 @@
 /*
  * pack_speed: how long updates of packed state take, beside the same updates of arrays that are not
  * packed. What is timed is what a training does to a sub-group on a drive: an image of each moment
- * is checked, pieces are unpacked, updated and packed beside the slot, images move into it, and
- * parameters become an image, too. Sub-groups come one after the other, so that each is as cold as
- * one that a drive has just brought.
+ * is checked, pieces are unpacked, updated and packed, the first image into the slot, the second
+ * beside it, from where it moves, and parameters become an image, too. Sub-groups come one after
+ * the other, so that each is as cold as one that a drive has just brought.
  */
 #include "base/random.h"
 #include "cpu_optim/optim.h"
@@ -51,9 +51,9 @@ static uint64_t slot_bytes(uint64_t n)
 
 static uint64_t room_bytes(const struct zinf_pack_bench *b)
 {
-    const uint64_t pieces = ARRAYS * ZINF_PACK_PIECE * sizeof(float);
+    const uint64_t pieces = (2 * ARRAYS + 1) * ZINF_PACK_PIECE * sizeof(float);
     return MOMENTS * lines(zinf_pack_bound(ZINF_DTYPE_F32, GROUP_ELEMS)) +
-           (uint64_t)b->n_threads * pieces;
+           ((uint64_t)b->n_threads + 1) * pieces; /* for each thread, and for a table */
 }
 
 /* ---- one sub-group ---- */
@@ -120,13 +120,20 @@ static int find(struct turn *t)
         }
         a->in = t->group->slot + from;
         a->in_bytes = t->group->image_bytes[i];
+        if (i == 0) {
+            a->place = t->group->slot + from;
+            a->place_bytes = lines(a->in_bytes);
+        }
         code = zinf_pack_check(&a->array, a->in, a->in_bytes);
         from += lines(a->in_bytes);
     }
+    char *image = s->packs_param ? t->group->param_slot : NULL;
     t->arrays[MOMENTS] =
         (struct zinf_pack_changing){.array = {t->group->param, ZINF_DTYPE_BF16, n, false},
                                     .in_place = !s->packs_param,
-                                    .out = s->packs_param ? t->group->param_slot : NULL};
+                                    .out = image,
+                                    .place = image,
+                                    .place_bytes = zinf_pack_bound(ZINF_DTYPE_BF16, n)};
     return code < 0 ? (int)code : 0;
 }
 

@@ -4,7 +4,7 @@
 #
 # usage: classify-mrpc.sh MODEL TRAIN EVAL FOLDER [OPTION...]
 #        classify-mrpc.sh --rehearse FOLDER [STEPS]
-#   MODEL    such as microsoft/deberta-v2-xlarge, fetched by: huggingface-cli download
+#   MODEL    such as microsoft/deberta-v2-xlarge, fetched by: hf download
 #            microsoft/deberta-v2-xlarge --local-dir deberta. A folder without a head for classes is
 #            given one; one with a head for others (deberta-v2-xlarge-mnli) with --new-head.
 #   TRAIN    TSV, CSV or JSON lines with the columns sentence1, sentence2 and label

@@ -4,7 +4,7 @@
 #
 # usage: seq2seq-blenderbot.sh MODEL TRAIN EVAL FOLDER [OPTION...]
 #        seq2seq-blenderbot.sh --rehearse FOLDER [STEPS]
-#   MODEL    such as facebook/blenderbot-400M-distill, fetched by: huggingface-cli download
+#   MODEL    such as facebook/blenderbot-400M-distill, fetched by: hf download
 #            facebook/blenderbot-400M-distill --local-dir blenderbot
 #   TRAIN    JSON lines, CSV or TSV with the columns question and answer
 #   EVAL     the same, held out

@@ -5,7 +5,7 @@
 #
 # usage: summarise-flan-t5.sh MODEL TRAIN EVAL FOLDER [OPTION...]
 #        summarise-flan-t5.sh --rehearse FOLDER [STEPS]
-#   MODEL    such as google/flan-t5-xl, fetched by: huggingface-cli download google/flan-t5-xl
+#   MODEL    such as google/flan-t5-xl, fetched by: hf download google/flan-t5-xl
 #            --local-dir flan-t5-xl
 #   TRAIN    JSON lines or CSV with the columns dialogue and summary (samsum has them)
 #   EVAL     the same, held out

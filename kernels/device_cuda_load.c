@@ -136,7 +136,11 @@ int cuda_device_load(struct zinf_device **out, const struct zinf_device_options 
 {
     const char *reason = zinf_device_cuda_why_not();
     if (reason)
-        return zinf_fail(-ENODEV, "no CUDA device: %s", reason);
+        return zinf_fail(
+            -ENODEV,
+            "no CUDA device: %s; 'zinf doctor' says what is missing, with --device host "
+            "a training runs on the CPU",
+            reason);
     struct zinf_device_options resolved = *options;
     const char *gpu = getenv("ZINF_GPU");
     if (!resolved.n_threads) /* updates on the CPU go on beside the GPU */

@@ -373,7 +373,8 @@ struct zinf_op {
     int16_t micro;  /* number of the micro-batch */
     int32_t unit;   /* number of the unit */
     int32_t arg;
-    int32_t stage, visit; /* caller's */
+    int32_t stage, visit;    /* caller's */
+    int16_t chunk, of_chunk; /* caller's */
     /* [n_at] operands. The caller's array when the operation is added and when it is run; a program
      * stores them in a shorter form, which zinf_program_operands expands. */
     const struct zinf_operand *at;

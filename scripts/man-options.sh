@@ -16,14 +16,14 @@ for page in "$here"/man/zinf-*.1; do
     "$zinf" help --rows $command >"$work/rows" 2>/dev/null || continue
     grep -q '^--' "$work/rows" || continue
     awk -F '\t' '
-    # "Ar N", "Ar FILE ...", "Cm a | b": how mdoc has the value of row i.
+    # "Ar N", "Ar FILE ...", "Cm a | b", "Ar N | Cm a": how mdoc has the value of row i.
     function value(i,    words, n, text, w) {
         n = split(row[i, 3], words, " ")
         if (row[i, 2] == "") return ""
         if (row[i, 2] ~ /^\[=/) return " Ns Op = Ns Ar DIR"
         if (words[n] == "...") n--
         if (n && length(row[i, 3]) < 80 && row[i, 2] !~ /\.\.\.$/) {
-            text = " Cm " words[1]
+            text = (row[i, 2] == "N" ? " Ar N |" : "") " Cm " words[1]
             for (w = 2; w <= n; w++) text = text " | " words[w]
             return text
         }

@@ -67,8 +67,7 @@ static int set_classes(struct zinf_session *s)
     };
     s->asks_classes = true;
     if (!number && s->labels.n < 2)
-        return zinf_fail(-EINVAL,
-                         "all rows have the same label%s%s: there is nothing to tell apart",
+        return zinf_fail(-EINVAL, "all rows have the same label%s%s: there is nothing to learn",
                          s->labels.names ? " " : "", s->labels.names ? s->labels.names[0] : "");
     int code = zinf_model_set_classes(s->model, &s->classes);
     return code ? zinf_fail_in(code, "--task %s: --model %s", zinf_task_name(s->task), s->job.model)

@@ -14,6 +14,11 @@ static const struct {
     {"optim", "--optimizer takes AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad, SGD, "
               "Muon, NorMuon, GaLoreAdamW, APOLLO or APOLLO-Mini"},
     {"per_device_eval_batch_size", "evaluations have the --micro-batch of the training"},
+    {"batch_size train_batch", "--micro-batch is the number of sequences computed at once, "
+                               "--global-batch that of a whole step"},
+    {"val_set_size val_size validation_split eval_ratio",
+     "--eval-data FILE is what evaluations take: split the data first"},
+    {"ctx_size context_size context_length", "--seq-len N is the length of a sequence"},
     {"evaluation_strategy eval_strategy", "evaluations come every --eval-every steps"},
     {"save_strategy", "checkpoints come every --save-every steps"},
     {"logging_steps logging_strategy",
@@ -22,7 +27,7 @@ static const struct {
     {"gradient_checkpointing", "what is kept for the backward pass is planned by the memory there "
                                "is; zinf.activation_checkpointing of --config decides it"},
     {"resume_from_checkpoint",
-     "--resume goes on from the output's last step, --resume=DIR from DIR"},
+     "--resume continues from the output's last step, --resume=DIR from DIR"},
     {"adam_beta1 adam_beta2", "set optimizer.params.betas of --config"},
     {"adam_epsilon", "set optimizer.params.eps of --config"},
     {"use_lora use_peft finetuning_type", "--lora-rank N trains adapters"},
@@ -44,8 +49,7 @@ static const struct {
      "data is read by threads of its own; leave "
      "it out"},
     {"remove_unused_columns", "columns that are not asked for are never read; leave it out"},
-    {"push_to_hub hub_model_id",
-     "'huggingface-cli upload' takes the folder that a training leaves"},
+    {"push_to_hub hub_model_id", "'hf upload' takes the folder that a training leaves"},
     {"trust_remote_code", "a model folder's code is never run; leave it out"},
 };
 

@@ -334,10 +334,11 @@ int generate_check(const struct generate_settings *s)
 {
     bool draws = s->temperature > 0 || s->top_k > 0 || s->top_p >= 0;
     if (s->num_beams > 1 && draws)
-        return zinf_fail(-EINVAL, "--num-beams draws nothing: leave out --temperature, --top-k "
-                                  "and --top-p");
+        return zinf_fail(-EINVAL,
+                         "--num-beams searches and does not sample: leave out --temperature, "
+                         "--top-k and --top-p");
     if (s->num_beams < 2 && (s->early_stopping >= 0 || !isnan(s->length_penalty)))
-        return zinf_fail(-EINVAL, "--length-penalty and --early-stopping are of --num-beams N");
+        return zinf_fail(-EINVAL, "--length-penalty and --early-stopping need --num-beams N");
     return 0;
 }
 

@@ -68,7 +68,7 @@ int job_prompts_open(struct zinf_session *s)
     if (!n && !c->sample_every)
         return 0;
     if (!n)
-        return zinf_fail(-EINVAL, "--sample-every is of --sample-prompts: give at least one");
+        return zinf_fail(-EINVAL, "--sample-every needs --sample-prompts: give at least one");
     if (!job_makes_texts(s->task))
         return zinf_fail(-EINVAL, "--sample-prompts: the task %s makes no texts",
                          zinf_task_name(s->task));

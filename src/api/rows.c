@@ -109,9 +109,9 @@ const struct option job_rows[] = {
     OPTION("--text-column", TEXT, AT(text_column), "NAME", "field or column of the text",
      .otherwise = "text", .aliases = "dataset_text_field text_field"),
     OPTION("--format", TEXT, AT(format), "NAME",
-     "of rows: alpaca, sharegpt, messages, prompt, preference, unpaired, gdgpt, ids, text or stream",
-     .word = format_word, .otherwise = "told by the first row"),
-    OPTION("--chat-template", TEXT, AT(chat_template), "NAME", "of conversations; see the manual",
+     "format of the rows: alpaca, sharegpt, messages, prompt, preference, unpaired, gdgpt, ids, text or stream",
+     .word = format_word, .otherwise = "decided by the first row"),
+    OPTION("--chat-template", TEXT, AT(chat_template), "NAME", "chat template of conversations; see the manual",
      .word = template_word, .open = true, .otherwise = "the model folder's"),
     OPTION("--train-on-prompt", FLAG, AT(train_on_prompt), NULL,
      "compute the loss on all tokens, not only on answers", .aliases = "train_on_inputs train_on_prompts"),
@@ -141,23 +141,24 @@ const struct option job_step[] = {
      "tokens of a sequence computed at once; 0: the whole sequence; auto: 4096 of sequences of more "
      "than 16384", .max = 1 << 24, .words = automatic, .open = true, .otherwise = "0"),
     OPTION("--accumulate", INTEGER, SETS("gradient_accumulation_steps"), "N",
-     "micro-batches in a step", .min = 1, .max = 1 << 14, .aliases = "gradient_accumulation_steps"),
+     "micro-batches in a step", .otherwise = "the configuration's, or 1", .min = 1, .max = 1 << 14, .aliases = "gradient_accumulation_steps"),
     OPTION("--matmul-type", TEXT, SETS("zinf.matmul_type"), "TYPE",
      "number type of matrix products: same as the parameters', fp8 or tf32", .aliases = "tf32=tf32",
      .manual = "Number type in which a GPU multiplies matrices (zinf.matmul_type).\n.Cm same\nis the number type of the parameters.\n.Cm fp8\nis used for linear layers in bf16.\n.Cm tf32\nis used for products of two fp32 matrices."),
     OPTION("--optimizer", TEXT, SETS("optimizer.type"), "NAME",
      "AdamW, Adam, AdamW8bit, Adafactor, Lion, Adagrad, SGD, Muon, NorMuon, GaLoreAdamW, APOLLO or APOLLO-Mini"),
     OPTION("--lr", NUMBER, SETS("optimizer.params.lr"), "X", "learning rate", .max = 1e6,
+     .otherwise = "the configuration's, or 5e-5; of adapters 1e-4",
      .aliases = "learning_rate"),
     OPTION("--lr-scheduler", TEXT, SETS("scheduler.type"), "NAME",
      "linear, cosine, constant, constant_with_warmup, or one of DeepSpeed's, such as WarmupLR",
      .word = schedule_word, .open = true, .aliases = "lr_scheduler_type"),
     OPTION("--warmup-steps", INTEGER, SETS("scheduler.params.warmup_num_steps"), "N",
-     "steps over which the learning rate rises", .max = 1e12, .aliases = "num_warmup_steps"),
-    OPTION("--warmup-ratio", NUMBER, SETS("warmup_ratio"), "X", "instead of --warmup-steps: part of all steps",
+     "steps over which the learning rate rises from 0", .max = 1e12, .aliases = "num_warmup_steps"),
+    OPTION("--warmup-ratio", NUMBER, SETS("warmup_ratio"), "X", "instead of --warmup-steps: a fraction of all steps",
      .max = 1),
     OPTION("--weight-decay", NUMBER, SETS("optimizer.params.weight_decay"), "X",
-     "of matrices; norms and biases have none", .max = 1e6),
+     "weight decay of matrices; norms and biases have none", .max = 1e6),
     OPTION("--clip", NUMBER, SETS("gradient_clipping"), "X",
      "largest norm of a step's gradient; 0: no limit", .max = 1e9, .otherwise = "1",
      .aliases = "max_grad_norm"),
@@ -167,8 +168,8 @@ const struct option job_step[] = {
      "freeze the model and train low-rank adapters of this rank", .min = 1, .max = 1 << 16,
      .aliases = "lora_r"),
     OPTION("--lora-alpha", NUMBER, SETS("zinf.adapter.lora_alpha"), "X",
-     "their scale is X / rank", .min = 1e-9, .max = 1e9, .otherwise = "twice the rank"),
-    OPTION("--lora-dropout", NUMBER, SETS("zinf.adapter.lora_dropout"), "X", "dropout on their inputs",
+     "adapters are scaled by X / rank", .min = 1e-9, .max = 1e9, .otherwise = "twice the rank"),
+    OPTION("--lora-dropout", NUMBER, SETS("zinf.adapter.lora_dropout"), "X", "dropout on the inputs of adapters",
      .max = 0.999, .otherwise = "0"),
     OPTION("--lora-targets", TEXT, SETS("zinf.adapter.target_modules"), "LIST",
      "names of linear layers, separated by commas", .otherwise = "all-linear",
@@ -190,7 +191,7 @@ const struct option job_step[] = {
 const struct option job_pairs[] = {
     OPTION("--preference", TEXT, SETS("zinf.preference"), "NAME",
      "loss for pairs of answers: dpo, ipo, orpo or simpo; for single answers: kto", .words = losses),
-    OPTION("--beta", NUMBER, SETS("zinf.preference_beta"), "X", "scale of the rewards in that loss", .min = 1e-9,
+    OPTION("--beta", NUMBER, SETS("zinf.preference_beta"), "X", "scale of the rewards in the loss of --preference", .min = 1e-9,
      .max = 1e6, .otherwise = "0.1"),
     END
 };
@@ -225,8 +226,8 @@ const struct option job_template[] = {
 
 const struct option job_task[] = {
     OPTION("--task", TEXT, AT(task.name), "NAME",
-     "causal-lm, masked-lm, embedding, preference, reward, seq2seq, classification, regression or, "
-     "of zinf eval, multiple-choice (default: what the model is); of the last four:", .word = task_word),
+     "causal-lm, masked-lm, embedding, preference, reward, seq2seq, classification, regression, and "
+     "for zinf eval multiple-choice", .word = task_word, .otherwise = "the model's task"),
     OPTION("--source-column", TEXT, AT(task.source_column), "NAME",
      "field or column of sources, or of texts; a,b: a pair of texts",
      .otherwise = "source; text"),
@@ -235,9 +236,9 @@ const struct option job_task[] = {
     OPTION("--label-column", TEXT, AT(task.label_column), "NAME", "field or column of classes or numbers",
      .otherwise = "label"),
     OPTION("--prefix", TEXT, AT(task.prefix), "TEXT",
-     "put before every source, such as 'summarize: '", .aliases = "source_prefix"),
+     "text to put before every source, such as 'summarize: '", .aliases = "source_prefix"),
     OPTION("--template", TEXT, AT(task.around), "TEXT",
-     "text around every source, which replaces {source} in TEXT; never cut, only the source is",
+     "text around every source; the source replaces {source} in TEXT, and only the source is ever cut",
      .manual = "Text that is put around every source.\nThe source replaces\n.Ql {source}\nin\n.Ar TEXT .\nIf the source is too long, only the source is cut; the text before and behind it stays.\nThe whole text is turned into tokens at once."),
     OPTION("--mlm-probability", NUMBER, AT(task.mask_probability), "P",
      "for --task masked-lm: probability that a token is masked", .min = 0.001, .max = 1,
@@ -246,14 +247,14 @@ const struct option job_task[] = {
     OPTION("--length-percentile", NUMBER, AT(task.length_percentile), "P",
      "make room for P percent of the samples, and cut longer ones", .min = 0.001, .max = 100,
      .otherwise = "100",
-     .manual = "Without\n.Fl Fl seq-len\nor\n.Fl Fl source-len ,\nlengths of texts, sources and targets are those that at least\n.Ar P\npercent of the rows do not exceed, rounded up to a multiple of 8.\nLonger ones are cut as\n.Fl Fl truncate\nsays.\nThe default is 100: as long as the longest."),
+     .manual = "Without\n.Fl Fl seq-len\nor\n.Fl Fl source-len ,\nlengths of texts, sources and targets are those that at least\n.Ar P\npercent of the rows do not exceed, rounded up to a multiple of 8.\nLonger rows are cut as\n.Fl Fl truncate\nsays.\nThe default is 100: the length of the longest row."),
     END
 };
 
 const struct option job_shape_task[] = {
     OPTION("--task", TEXT, AT(task.name), "NAME",
      "causal-lm, masked-lm, embedding, preference, reward, seq2seq, classification or regression",
-     .word = task_word, .otherwise = "what the model is"),
+     .word = task_word, .otherwise = "the model's task"),
     PACK_ROW,
     END
 };
@@ -281,7 +282,7 @@ const struct option job_plain_texts[] = {
      "lines of text, .jsonl, .json, .csv or .tsv, also as .gz or .zst, or a quoted pattern"),
     OPTION("--text-column", TEXT, AT(text_column), "NAME", "field or column of the text",
      .otherwise = "text"),
-    OPTION("--prefix", TEXT, AT(task.prefix), "TEXT", "put before each text, such as 'query: '"),
+    OPTION("--prefix", TEXT, AT(task.prefix), "TEXT", "text to put before each text, such as 'query: '"),
     OPTION("--truncate", WORD, AT(truncate), "SIDE",
      "cut texts that are too long at the end or the beginning, or drop them", .words = cuts),
     OPTION("--skip-bad-rows", FLAG, AT(skip_bad_rows), NULL,
@@ -328,7 +329,7 @@ const struct option job_micro[] = {
 const struct option job_dtype[] = {
     OPTION("--dtype", TEXT, SETS("dtype"), "NAME", "fp32, bf16 or fp16", .open = true,
      .otherwise = "the configuration's, or the folder's", .aliases = "bf16=bf16 fp16=fp16 torch_dtype",
-     .manual = "The number type that is computed in.\nThe default is that of the configuration or, where it says nothing, of the folder."),
+     .manual = "Number type of parameters and computation.\nThe default is that of the configuration or, if it gives none, that of the model's folder."),
     END
 };
 
@@ -364,7 +365,7 @@ const struct option job_shuffle[] = {
     OPTION("--streaming", FLAG, AT(streaming), NULL,
      "take rows while the training needs them, in their order, without reading all of them first"),
     OPTION("--shuffle-buffer", INTEGER, AT(shuffle_buffer), "N",
-     "of --streaming: shuffle among N rows, or N sequences of a stream of text", .min = 1, .max = 1e9,
+     "with --streaming: shuffle in groups of N rows, or of N sequences of a stream of text", .min = 1, .max = 1e9,
      .aliases = "shuffle_buffer_size"),
     END
 };
@@ -383,11 +384,11 @@ const struct option job_output[] = {
      .max = 1e12, .aliases = "eval_steps"),
     OPTION("--sample-prompts", TEXTS, AT(sample_prompts), "TEXT...",
      "continue these prompts during the training, and log what they lead to",
-     .manual = "Prompts that the model continues during the training.\nWhat they lead to is printed and stands in\n.Pa log.jsonl\nas\n.Dq samples .\nThe most likely token is taken each time, up to\n.Fl Fl max-new-tokens ,\nso that the texts differ only by what was learned.\nWhere the data are conversations, each prompt is what a user says."),
+     .manual = "Prompts that the model continues during the training.\nThe continuations are printed and written to\n.Pa log.jsonl\nas\n.Dq samples .\nEach token is the most likely one, up to\n.Fl Fl max-new-tokens\ntokens, so that the texts only change because the model does.\nIf the data are conversations, each prompt is a message of the user."),
     OPTION("--sample-every", INTEGER, AT(sample_every), "N",
-     "steps between two looks at --sample-prompts", .min = 1, .max = 1e12,
-     .otherwise = "the last step alone",
-     .manual = "Number of steps after which\n.Fl Fl sample-prompts\nare continued.\nThey are continued after the last step, too, which is the default."),
+     "steps between two continuations of --sample-prompts", .min = 1, .max = 1e12,
+     .otherwise = "after the last step only",
+     .manual = "Number of steps between continuations of\n.Fl Fl sample-prompts .\nThey are also continued after the last step; by default only then."),
     END
 };
 
@@ -451,15 +452,15 @@ const struct option job_predictions[] = {
 
 const struct option job_choices[] = {
     OPTION("--few-shot", TEXT, AT(choices.few_shot), "FILE",
-     "of --task multiple-choice: examples that stand in front of each question",
-     .manual = "Examples of the same form as the data, of which the first\n.Fl Fl shots\nstand in front of each question, with their answers; where rows have subjects, the first of its subject."),
+     "for --task multiple-choice: examples that are put before each question",
+     .manual = "Examples in the format of the data.\nThe first\n.Fl Fl shots\nexamples are put before each question, with their answers.\nIf rows have subjects, they are the first examples of the question's subject."),
     OPTION("--shots", INTEGER, AT(choices.shots), "N", "number of these examples", .min = 1,
      .max = 1000, .otherwise = "5", .aliases = "num_fewshot num_few_shot",
-     .manual = "How many of the examples of\n.Fl Fl few-shot\nstand in front of a question.\nThe default is 5."),
+     .manual = "Number of examples from\n.Fl Fl few-shot\nthat are put before each question.\nThe default is 5."),
     OPTION("--choices", WORD, AT(choices.style), "STYLE",
-     "what answers a question: letters, with the choices listed before, or their texts",
+     "what is compared as answers: the letters of the choices, which the question lists, or their texts",
      .words = job_choice_words, .usual = "usual",
-     .manual = "What is compared as answers of\n.Fl Fl task Cm multiple-choice :\n.Cm letters ,\nwith the choices listed in the question, or their\n.Cm texts .\nThe default is as each benchmark has it: letters for rows with\n.Dq question\nand a list of choices, as MMLU's, else texts."),
+     .manual = "What\n.Fl Fl task Cm multiple-choice\ncompares as answers: the\n.Cm letters\nof the choices, which are then listed in the question, or their\n.Cm texts .\nThe default,\n.Cm usual ,\nis that of the benchmark: letters for rows with\n.Dq question\nand a list of choices, such as MMLU's, and otherwise texts."),
     END
 };
 

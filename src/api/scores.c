@@ -93,7 +93,7 @@ static int check_kinds(const struct zinf_run_scores *run, enum zinf_task task)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
                                      zinf_metric_facts((enum zinf_metric)m)->name);
     return wrong < 0 ? 0
-                     : zinf_fail(-EINVAL, "--metric %s is none of the task %s, whose are: %s",
+                     : zinf_fail(-EINVAL, "--metric %s is not one of the task %s, which has: %s",
                                  zinf_metric_facts(run->metrics[wrong])->name, zinf_task_name(task),
                                  names);
 }
@@ -117,8 +117,8 @@ static int prepare_scores(struct zinf_session *s)
 {
     if (s->scores.n || says_texts(&s->job.texts))
         return zinf_fail(-EINVAL,
-                         "--metric and what belongs to it are of texts and labels: the task %s "
-                         "tells how many pairs are right by itself",
+                         "--metric and its options are for texts and labels: the task %s reports "
+                         "by itself how many pairs are right",
                          zinf_task_name(s->task));
     s->scores.of = ZINF_SCORED_NUMBERS;
     return 0;

@@ -35,7 +35,7 @@ static int check_model_path(const char *path)
             return zinf_fail(
                 -ENOENT,
                 "--model %s: no such folder; if it is a model of the Hugging Face hub, "
-                "fetch it first: huggingface-cli download %s --local-dir %s",
+                "fetch it first: hf download %s --local-dir %s",
                 path, path, slash ? slash + 1 : path);
         return 0;
     }

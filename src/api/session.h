@@ -80,7 +80,7 @@ struct zinf_job {
     bool pack, train_on_prompt, skip_bad_rows; /* for data that are samples */
     /* For training. */
     struct zinf_words eval_data;
-    const char *output, *log, *resume; /* resume "": go on from the last step in output */
+    const char *output, *log, *resume; /* resume "": continue from the last step in output */
     int64_t eval_every, save_every, save_total_limit;
     struct zinf_words sample_prompts; /* prompts that are continued during the training */
     int64_t sample_every;

@@ -65,7 +65,7 @@ int job_task_tell(struct zinf_session *s)
     if (code)
         return zinf_fail_in(code, "--task");
     if (asked == ZINF_TASK_CHOICE && s->use != JOB_EVALUATES)
-        return zinf_fail(-EINVAL, "--task multiple-choice is of zinf eval alone: nothing is "
+        return zinf_fail(-EINVAL, "--task multiple-choice is for zinf eval only: nothing is "
                                   "trained on such rows");
     if (asked == s->task)
         return 0;
@@ -88,7 +88,7 @@ int job_task_tell(struct zinf_session *s)
     if (asked == ZINF_TASK_CAUSAL || asked == ZINF_TASK_PREFERENCE)
         return zinf_fail(-EINVAL, "--task %s: --model %s is of the family %s, %s: its task is %s",
                          zinf_task_name(asked), c->model, family,
-                         labelled ? "which tells samples apart" : "an encoder-decoder",
+                         labelled ? "which classifies samples" : "an encoder-decoder",
                          zinf_task_name(s->task));
     return zinf_fail(-ENOTSUP,
                      "--task %s: --model %s is of the family %s, which has no head for it",
@@ -141,7 +141,7 @@ int job_task_need_texts(const struct zinf_session *s)
 {
     if (job_is_labelled(s->task))
         return zinf_fail(-EINVAL,
-                         "--model %s tells samples apart and makes no texts: zinf eval "
+                         "--model %s classifies samples and makes no texts: zinf eval "
                          "--predictions writes its predictions",
                          s->job.model);
     return job_makes_texts(s->task)

@@ -16,12 +16,13 @@ int job_train_check(const struct zinf_job *c)
         return zinf_fail(-EINVAL, "--shuffle-buffer is of --streaming; without it all data are "
                                   "shuffled");
     if (c->overwrite && c->resume)
-        return zinf_fail(-EINVAL, "--overwrite begins anew and --resume goes on: give one of them");
+        return zinf_fail(-EINVAL,
+                         "--overwrite starts again and --resume continues: give one of them");
     if (c->texts.metrics.n && !c->eval_data.n)
-        return zinf_fail(-EINVAL, "--metric is of evaluations: pass --eval-data");
+        return zinf_fail(-EINVAL, "--metric needs evaluations: pass --eval-data");
     if (c->eval_every && !c->eval_data.n)
-        return zinf_fail(-EINVAL, "--eval-every is of evaluations: pass --eval-data");
-    return 0;
+        return zinf_fail(-EINVAL, "--eval-every needs evaluations: pass --eval-data");
+    return c->chat_template ? zinf_chat_check(c->chat_template) : 0;
 }
 
 /* Option resume: the checkpoint, whose config.json and tokenizer stand in for a model that is not
@@ -80,7 +81,8 @@ static int check_evaluations(const struct zinf_config *config, const struct zinf
     if (!what || (c->eval_data.n && c->eval_every))
         return 0;
     return zinf_fail(-EINVAL,
-                     "%s goes by evaluations on the way: pass --eval-data and --eval-every", what);
+                     "%s needs evaluations during the training: pass --eval-data and --eval-every",
+                     what);
 }
 
 /* Model, configuration and data, and the steps where no option says them. What is checked in no

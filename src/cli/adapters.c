@@ -21,8 +21,8 @@ static int read_word(const char *word, char **folder, double *weight)
     *weight = sign ? strtod(sign + 1, &end) : 1;
     *folder = sign ? strndup(word, (size_t)(sign - word)) : strdup(word);
     if (sign && (end == sign + 1 || *end || !isfinite(*weight)))
-        return zinf_fail(-EINVAL, "--adapter %s: behind the = stands a weight, such as %s=0.5",
-                         word, *folder ? *folder : "DIR");
+        return zinf_fail(-EINVAL, "--adapter %s: after the = comes a weight, such as %s=0.5", word,
+                         *folder ? *folder : "DIR");
     return *folder ? 0 : zinf_fail(-ENOMEM, "no memory for a path");
 }
 

@@ -273,9 +273,9 @@ static int show(struct zinf_session *s, const struct data_command *o)
 static const char usage[] =
     "usage: zinf data --model DIR --data FILE... [options]\n"
     "\n"
-    "Shows what a training would be fed: the format of the rows, what is cut or left\n"
-    "out, how long samples are, and the first of them as tokens, green where they\n"
-    "count for the loss.\n";
+    "Shows the samples that a training would get: the format of the rows, what is\n"
+    "cut or left out, how long samples are, and the first of them as tokens, green\n"
+    "where they count for the loss.\n";
 
 #define AT(field) .offset = offsetof(struct data_command, field)
 #define IN(field) .at = offsetof(struct data_command, field)
@@ -319,7 +319,7 @@ static int work(struct cli_call *call)
 
 const struct cli_command cli_data = {
     .name = "data",
-    .summary = "show what a training would be fed",
+    .summary = "show the samples that a training would get",
     .usage = usage,
     .groups = groups,
     .bytes = sizeof(struct data_command),

@@ -185,7 +185,7 @@ static int check(struct cli_call *call)
     if (!code && !o->prompts.n && !o->prompts_file)
         code = zinf_fail(-EINVAL, "--prompt TEXT or --prompts FILE is missing");
     if (!code && !c->texts.chats && (c->texts.system || c->chat_template))
-        code = zinf_fail(-EINVAL, "--system and --chat-template are of --chat");
+        code = zinf_fail(-EINVAL, "--system and --chat-template need --chat");
     for (int i = 0; !code && i < c->texts.stops.n; i++)
         if (!*c->texts.stops.items[i])
             code = zinf_fail(-EINVAL, "--stop is empty: give at least one character");

@@ -105,7 +105,7 @@ static int look(const char *folder, struct found *found)
 static const char usage[] =
     "usage: zinf resume-info DIR\n"
     "\n"
-    "Says what a training can go on from: the checkpoints of its output folder, each\n"
+    "Says what a training can continue from: the checkpoints of its output folder, each\n"
     "compared with its checksums, and steps that outlived their process on its\n"
     "drives. DIR may also be an nvme_path.\n";
 
@@ -123,7 +123,7 @@ static int work(struct cli_call *call)
     int code = look(folder, &found);
     if (!code && !found.whole && !found.steps)
         code = zinf_fail(-ENOENT,
-                         "%s has nothing to go on from: zinf train makes checkpoints with "
+                         "%s has nothing to continue from: zinf train makes checkpoints with "
                          "--save-every N, and keeps steps where the optimizer state is on a drive",
                          folder);
     return code;
@@ -131,7 +131,7 @@ static int work(struct cli_call *call)
 
 const struct cli_command cli_resume_info = {
     .name = "resume-info",
-    .summary = "say what a training can go on from",
+    .summary = "say what a training can continue from",
     .usage = usage,
     .takes_words = true,
     .check = check,

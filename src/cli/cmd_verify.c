@@ -155,7 +155,7 @@ static void say_verdict(struct verify *v, const struct zinf_steps_info *info,
     if (verdict->newest)
         say_problem(v, info->folder, verdict->problem);
     if (verdict->kept) {
-        printf("%s: no step of it can be gone on from\n", info->folder);
+        printf("%s: no step of it can be continued from\n", info->folder);
         return;
     }
     zinf_checkpoint_step_of(verdict->payload, verdict->payload_bytes, &step);
@@ -299,13 +299,13 @@ static const char usage[] =
     "folder, a checkpoint, a model, an adapter, or an nvme_path (all of them, in\n"
     "order, where there are several). Of an output folder it also compares the base,\n"
     "the data and the configuration with what they were when the run began. Says\n"
-    "what can be gone on from.\n";
+    "what can be continued from.\n";
 
 #define AT(field) .offset = offsetof(struct verify, field)
 /* clang-format off */
 static const struct option own[] = {
     OPTION("--repair", FLAG, AT(repair), NULL,
-     "where the last step on the drives is damaged and the one before it is whole, go on from that "
+     "where the last step on the drives is damaged and the one before it is whole, continue from that "
      "one next"),
     CLI_NO_ROW
 };
@@ -325,7 +325,7 @@ static int work(struct cli_call *call)
     if (!code && !v->looked_at)
         code = zinf_fail(-ENOENT, "%s has nothing that a training left", call->words.items[0]);
     if (!code && v->from[0])
-        printf("can be gone on from: step %llu, %s\n", (unsigned long long)v->step, v->from);
+        printf("can be continued from: step %llu, %s\n", (unsigned long long)v->step, v->from);
     if (!code && v->problems)
         code = zinf_fail(-EBADMSG, "%llu of %llu things are damaged, changed or cannot be read",
                          (unsigned long long)v->problems, (unsigned long long)v->looked_at);

@@ -108,7 +108,7 @@ static int read_word(const struct launch_hosts *hosts, const char *option, const
     size_t name = colon ? (size_t)(colon - word) : length;
     struct launch_host *host = find(hosts, word, name);
     if (!host)
-        return fail_word(option, word, name, "is none of the hosts");
+        return fail_word(option, word, name, "is not one of the hosts");
     *mask = colon ? 0 : all_slots(host->n_slots);
     for (const char *at = colon ? colon + 1 : end; at < end || (colon && !*mask);) {
         char *behind = NULL;

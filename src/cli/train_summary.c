@@ -360,7 +360,8 @@ static void say_trained(const struct train_show *s)
     char steps[48], all[80] = "", wall[32], tokens[32], rate[32];
     double seconds = wall_seconds(s);
     if (!s->n_steps) {
-        line("trained", "nothing: step %llu, the last, was made before; more --steps go on from it",
+        line("trained",
+             "nothing: step %llu, the last, was made before; more --steps continue from it",
              (unsigned long long)s->last_step);
         return;
     }
@@ -420,7 +421,7 @@ void train_summary_end(const struct train_show *s, bool stopped)
     line("model", "%s/model", s->session->job.output);
     if (s->checkpoint)
         line("checkpoint", "%s%s", s->checkpoint,
-             stopped ? "" : ": more --steps with --resume go on from it");
+             stopped ? "" : ": more --steps with --resume continue from it");
     say_next(s);
 }
 

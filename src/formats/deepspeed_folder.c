@@ -112,7 +112,8 @@ static int see(struct listing *l, const char *name)
     if (model_rank != 0 && to->universal)
         return 0;
     if (rank >= MAX_RANKS || model_rank >= MAX_SHARDS || (optimizer && rank < 0))
-        return zinf_fail(-EINVAL, "%s: %s has no rank that is believed", to->folder, name);
+        return zinf_fail(-EINVAL, "%s: %s has a rank that is out of range: rename the file",
+                         to->folder, name);
     if (optimizer)
         return keep(&l->optimizers[model_rank * MAX_RANKS + rank], to->folder, name);
     if (rank < 0)

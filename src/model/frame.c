@@ -204,6 +204,13 @@ int64_t frame_chunk(const struct zinf_frame *f)
     return f->compute->chunk.first / chunk_rows(f);
 }
 
+int64_t frame_visited(const struct zinf_frame *f)
+{
+    const struct zinf_chunk *c = &f->compute->chunk;
+    const int64_t rows = c->visited * chunk_rows(f);
+    return rows < c->whole ? rows : c->whole;
+}
+
 void frame_reach(struct zinf_frame *f, int64_t rows)
 {
     const int64_t whole = f->compute->chunk.whole, reach = rows && rows < whole ? rows : whole;

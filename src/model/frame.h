@@ -99,6 +99,9 @@ struct zinf_chunk {
      * has source_whole rows and is cut into as many chunks. */
     bool keys_first;
     int64_t source_whole;
+    /* Chunks from the first on that the model goes through: in those behind them the sample has no
+     * tokens, and nothing is made of them. */
+    int64_t visited;
 };
 /* Whether the carried rows of all chunks are made before any chunk attends to them. */
 static inline bool zinf_chunk_keys_first(const struct zinf_chunk *chunk)
@@ -346,6 +349,8 @@ struct frame_apart {
 };
 struct frame_apart frame_apart_begin(struct zinf_frame *f);
 void frame_apart_end(struct zinf_frame *f, struct frame_apart apart);
+/* Of the sequence: rows of the chunks that are visited. */
+int64_t frame_visited(const struct zinf_frame *f);
 /* Rows of a sample that the call has, without a chunk's rows beyond the sequence's end. */
 int64_t frame_own_rows(const struct zinf_frame *f);
 /* Rows of the whole sequence to which the call's rows belong. */

@@ -136,6 +136,9 @@ enum op_kind {
      * order of a frame (model/frame.h). */
     OP_STAGES,
 };
+/* chunk: an operation is left out if the micro-batch's sample has no rows in the chunk with this
+ * number, nor in later ones; 0: never. of_chunk: what a transfer with OP_CARRIED moves begins with
+ * this chunk, and what is of chunks without rows does not move. visit: 1: it is the gradient. */
 enum op_flags {
     OP_DEFERRED = 1, /* skipped unless the unit has a pending update */
     OP_EAGER = 2,    /* skipped once speculation has failed */

@@ -230,7 +230,8 @@ static void set_compute(struct setup *s)
                   .ends = true,
                   .n = s->n_chunks,
                   .parts = s->n_parts,
-                  .source_whole = s->source_seq},
+                  .source_whole = s->source_seq,
+                  .visited = s->n_chunks},
         .train = trains(s),
         .seed = s->options.seed,
         .objective = {(float)s->config->label_smoothing, (float)s->config->z_loss,
@@ -493,7 +494,7 @@ static void choose_durability(struct setup *s, int wanted, bool plan_only)
     } else if (asked) {
         zinf_log_once(
             ZINF_LOG_WARN, "durability",
-            "zinf.durability is \"step\", but %s: after a crash this run goes on from its "
+            "zinf.durability is \"step\", but %s: after a crash this run continues from its "
             "last checkpoint (--save-every)",
             why_not);
     }

@@ -363,6 +363,13 @@ static inline int64_t setup_chunk(const struct setup *s, int64_t micro)
     const int64_t own = micro % s->own_chunks, place = context_axis(s)->rank * s->own_chunks + own;
     return in_parts(s) ? zinf_chunk_at(place, s->n_chunks, s->n_parts) : own;
 }
+/* Chunks, from the first on, that have some of so many rows of a sample or of its source. */
+static inline int64_t setup_chunks_with(const struct setup *s, int64_t rows, int64_t source)
+{
+    const int64_t own = (rows + s->chunk_seq - 1) / s->chunk_seq;
+    const int64_t others = s->chunk_source ? (source + s->chunk_source - 1) / s->chunk_source : 0;
+    return own > others ? own : others;
+}
 /* The number of inputs: there are some for every chunk of the rank's samples. setup_input: the
  * index of a micro-batch's. */
 static inline int64_t setup_n_inputs(const struct setup *s)

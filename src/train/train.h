@@ -208,6 +208,9 @@ struct zinf_batch {
     /* Tokens of each sample, at most the trainer's, and the same on all ranks: only so many are
      * computed and moved. 0: the trainer's. */
     int64_t seq_len, source_len;
+    /* [samples]: rows of each sample, and of its source, that are no padding; they come first. In
+     * chunks only those with such rows are visited. NULL: all rows may have tokens. */
+    const int32_t *lengths, *source_lengths;
     /* For reports: tokens of all ranks' samples that are not padding. 0: all. */
     uint64_t tokens;
     /* For sequences in chunks, instead of the arrays of ids and targets, so that no memory grows

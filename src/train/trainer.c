@@ -74,6 +74,7 @@ static int open_queues(struct zinf_trainer *t)
     if (!code && (!t->lent || !t->slice_bytes))
         code = zinf_fail(-ENOMEM, "no memory for %u ranks", world);
     t->compute = t->setup.compute;
+    t->visited = t->setup.n_chunks;
     if (!code)
         code = open_share(t);
     trainer_open_shards(t);

@@ -99,7 +99,9 @@ struct zinf_trainer {
     struct zinf_numbers numbers; /* unpacked quantised weights, for the lane DEVICE */
     /* the first row of a chunk that logits are wanted of, and how many */
     int64_t logits_row, n_logits;
-    int64_t logits_chunk;          /* the chunk of the sequence that has these rows */
+    int64_t logits_chunk; /* the chunk of the sequence that has these rows */
+    int64_t *visited_of;  /* [samples of a step], of sequences in chunks: see trainer_visited */
+    int64_t visited; /* chunks of a sequence in which the batch has rows; see trainer_visited */
     struct zinf_decoding decoding; /* used by compute in decoding */
     int64_t *first_new, *n_cached; /* [n_sequences]: tokens cached before this call, and after it */
     struct source_memory *sources; /* [n_sources] */

@@ -86,7 +86,8 @@ refuse_train 1 "a file for the model folder" "--model text.txt;no folder;config.
 refuse_train 1 "a file of weights for the folder" "file of weights;--model model" \
     --model model/model.safetensors
 refuse_train 1 "the output of a training for its model" "--model good/model" --model good
-refuse_train 1 "a name of the hub" "huggingface-cli download openai-community/gpt2;--local-dir gpt2" \
+refuse_train 2 "an option of other programs" "--batch-size;--micro-batch;--global-batch" --batch-size 4
+refuse_train 1 "a name of the hub" "hf download openai-community/gpt2;--local-dir gpt2" \
     --model openai-community/gpt2
 mkdir adapter && echo '{}' >adapter/adapter_config.json
 refuse_train 1 "an adapter for a model" "adapter;--adapter" --model adapter

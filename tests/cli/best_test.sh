@@ -80,7 +80,7 @@ run 1 "$zinf" train --model model --data text.txt --eval-data other.txt --seq-le
 complains "--early-stopping" "--eval-every" && [ ! -e none ]
 verdict $? "without evaluations it is refused"
 run 1 "$zinf" train --model model --data text.txt --seq-len 16 --eval-every 2 --output none
-complains "--eval-every is of evaluations" "--eval-data" && [ ! -e none ]
+complains "--eval-every needs evaluations" "--eval-data" && [ ! -e none ]
 verdict $? "nor are evaluations without data taken"
 echo '{"train_batch_size": 4, "zinf": {"load_best_at_end": true}}' >best.json
 run 1 "$zinf" train --model model --data text.txt --config best.json --seq-len 16 --output none

@@ -98,6 +98,15 @@ verdict $? "and no option has to"
 check "adapters" run 0 train --steps 2 --lora-rank 2 --pack --output adapters
 check "whose folder says it, too" run 0 "$zinf" generate --model model --adapter adapters/model \
     --threads 1 --device host --chat --max-new-tokens 2 --prompt red
+for from in adapters adapters/model; do
+    rm -rf merged
+    check "merged, from $from" run 0 "$zinf" export --merge --model model --checkpoint $from --output merged
+    cmp -s adapters/model/chat_template.jinja merged/chat_template.jinja
+    verdict $? "says it, too"
+done
+check "exported" run 0 "$zinf" export --checkpoint learnt --output exported
+cmp -s learnt/model/chat_template.jinja exported/chat_template.jinja
+verdict $? "says it, too"
 
 # ---- refused ----
 
@@ -106,12 +115,16 @@ complains "model has no chat template" "--chat-template NAME"
 verdict $? "no template"
 echo '{"chat_template": "{{ messages }}"}' >model/tokenizer_config.json
 run 1 "$zinf" train --model model --data rows.jsonl --output x
-complains "none that is known" "--chat-template NAME"
+complains "not a known one" "--chat-template NAME"
 verdict $? "an unknown template"
 rm model/tokenizer_config.json
 run 1 zinf_on eval --chat-template nonsense
-complains "nonsense is none of" "chatml"
+complains "nonsense is not one of" "chatml"
 verdict $? "a name that is none"
+yes 'a text without conversations' | head -n 100 >text.txt
+run 2 "$zinf" train --model model --data text.txt --seq-len 16 --steps 1 --chat-template nonsense --output y
+complains "nonsense is not one of" "chatml" && [ ! -e y ]
+verdict $? "even where there are no conversations"
 run 2 zinf_on eval --format nonsense
 complains "--format nonsense: use stream" "sharegpt"
 verdict $? "a format that is none"

@@ -89,6 +89,6 @@ complains "--few-shot FILE"
 verdict $? "ask for one"
 check "training" run 1 "$zinf" train --model llama --task multiple-choice --data rows.jsonl \
     --steps 1 --output o --device host
-complains "--task multiple-choice is of zinf eval alone"
+complains "--task multiple-choice is for zinf eval only"
 verdict $? "is refused"
 finish

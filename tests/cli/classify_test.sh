@@ -75,7 +75,7 @@ complains "--model base has no head for classes: zinf train --task classificatio
 verdict $? "it has none"
 check "other classes" train 1 none --model kinds/model --data "$SRCDIR/examples/classify/pairs-eval.tsv" \
     --source-column sentence1,sentence2 --steps 1
-complains "the label different is none of the 3 classes: art, food, vehicle" "--new-head"
+complains "the label different is not one of the 3 classes: art, food, vehicle" "--new-head"
 verdict $? "are no reason to guess"
 check "with --new-head" train 0 other --model kinds/model --new-head --micro-batch 8 --steps 1 \
     --data "$SRCDIR/examples/classify/pairs-eval.tsv" --source-column sentence1,sentence2
@@ -102,7 +102,7 @@ for below in base numbers; do
     sed 's/art$/brt/' kinds.tsv >other.tsv
     check "other names" train 1 lora-more --model $below --adapter lora-$below/model --data other.tsv \
         $columns --steps 1 --task classification
-    complains "the label brt is none of the 3 classes: art, food, vehicle"
+    complains "the label brt is not one of the 3 classes: art, food, vehicle"
     verdict $? "are refused when they are trained further"
 done
 check "merged" run 0 "$zinf" export --merge --model numbers --checkpoint lora-numbers/model --output merged
@@ -200,10 +200,10 @@ refuse() { # words, name, options...
 }
 one() { echo "$1" >one.jsonl; }
 one '{"text": "a car", "label": "plant"}'
-refuse "the label plant is none of the 3 classes: art, food, vehicle" "a label that is none" \
+refuse "the label plant is not one of the 3 classes: art, food, vehicle" "a label that is none" \
     --data one.jsonl
 one '{"text": "a car", "label": 3}'
-refuse "the label 3 is none of the 3 classes" "a label that is out of range" --data one.jsonl
+refuse "the label 3 is not one of the 3 classes" "a label that is out of range" --data one.jsonl
 one '{"text": "a car"}'
 refuse 'there is no "label" among its columns (text): name one with --label-column' \
     "a row without a label" --data one.jsonl
@@ -213,9 +213,9 @@ refuse 'there is no "text" among its columns (sentence, label): name one with --
 : >empty.tsv
 refuse empty.tsv "an empty file" --data empty.tsv
 one '{"text": "a car", "label": 1}'
-refuse "rouge1 is none of the task classification, whose are: accuracy, f1" \
+refuse "rouge1 is not one of the task classification, which has: accuracy, f1" \
     "a metric of texts" --data one.jsonl --metric rouge1
-refuse "which tells samples apart: its task is classification" "another task" --data one.jsonl \
+refuse "which classifies samples: its task is classification" "another task" --data one.jsonl \
     --task causal-lm
 run 0 "$zinf" init --arch roberta --size base --layers 1 --hidden 32 --heads 2 --context 32 \
     --tokenizer "$SRCDIR/examples/classify" --output roberta
@@ -223,7 +223,7 @@ config_of roberta | grep -q '"pad_token_id":1,'
 verdict $? "a RoBERTa of any tokenizer says where its positions begin"
 check "pairs for a model of one text" train 1 pairs --model roberta --steps 1 \
     --data "$SRCDIR/examples/classify/pairs-eval.tsv" --source-column sentence1,sentence2
-complains "token type 1 is none of the model's 1 (config.json): take the tokenizer"
+complains "token type 1 is not one of the model's 1 (config.json): take the tokenizer"
 verdict $? "are another tokenizer's"
 check "too long a text" evaluate 0 --model kinds/model --data one.jsonl --seq-len 3
 complains "1 of 1 texts have more than 3 tokens and are cut, by 1 tokens"
@@ -236,7 +236,7 @@ complains "no sample is left" "1 too long"
 verdict $? "is left out"
 one '{"text": "a car", "label": "x"}'
 check "nothing to tell apart" train 1 none --model base --data one.jsonl --steps 1
-complains "all rows have the same label x: there is nothing to tell apart"
+complains "all rows have the same label x: there is nothing to learn"
 verdict $? "is said"
 head -c 300 kinds.tsv >short.tsv
 check "rows from a pipe" train 1 none --model base --data - $columns --steps 1
@@ -244,7 +244,7 @@ complains "labels cannot be looked for in standard input"
 verdict $? "cannot be read twice"
 
 check "texts of it" run 1 "$zinf" generate --model kinds/model --prompt "a car" --device host
-complains "tells samples apart and makes no texts: zinf eval --predictions"
+complains "classifies samples and makes no texts: zinf eval --predictions"
 verdict $? "are refused"
 
 # ---- the example ----

@@ -31,7 +31,7 @@ hub() { # a name as it is written everywhere
     want=1
     train none --data text.txt --model gpt2
     want=0
-    complains "huggingface-cli download gpt2"
+    complains "hf download gpt2"
 }
 check "a name of the hub" hub
 check "zinf version" run 0 "$zinf" version

@@ -139,11 +139,11 @@ verdict $? "damage is named, and the checkpoint before it"
     grep -q "$latest: not usable: .*moment1.safetensors is damaged" said.out
 verdict $? "resume-info tells whole from damaged"
 "$zinf" resume-info model >said.out 2>said.err
-[ $? -eq 1 ] && grep -q "nothing to go on from" said.err
+[ $? -eq 1 ] && grep -q "nothing to continue from" said.err
 verdict $? "resume-info of a folder without either"
 $command --output asked --steps $((total + 1)) --resume=asked/checkpoint-$before \
     >said.out 2>said.err && tail -n 1 asked/log.jsonl | grep -q "^{\"step\": $((total + 1)),"
-verdict $? "it can be gone on from"
+verdict $? "it can be continued from"
 
 # Without any checkpoint: steps that outlive their process. Those of the run that a second signal
 # stopped are there too.
@@ -200,7 +200,7 @@ $command --model model --output done --steps 1 --overwrite --device-memory 100Ki
 [ $? -eq 1 ] && [ "$(wc -l <done/log.jsonl)" -eq 2 ] && [ -f done/model/config.json ]
 verdict $? "--overwrite removes nothing for a run that cannot begin"
 $command --model model --output done --steps 1 --overwrite --no-final-checkpoint \
-    >said.out 2>said.err && grep -q "these go: model/, its log, 1 checkpoint up to step 2" said.err &&
+    >said.out 2>said.err && grep -q "removes what an earlier run left in .*: model/, its log, 1 checkpoint up to step 2" said.err &&
     [ "$(wc -l <done/log.jsonl)" -eq 1 ] && [ ! -e done/checkpoint-2 ] && [ ! -e done/latest ]
 verdict $? "--overwrite says what goes"
 $command --model model --output other --log done/log.jsonl --steps 1 >said.out 2>said.err

@@ -63,7 +63,7 @@ verdict $? "are asked as a user asks"
 # ---- what makes no sense ----
 
 check "no prompts" run 1 "$zinf" train --model model --data text --steps 1 --sample-every 2 --output no
-complains "--sample-every is of --sample-prompts"
+complains "--sample-every needs --sample-prompts"
 verdict $? "is told"
 check "too long a prompt" run 1 "$zinf" train --model model --data text --steps 1 --seq-len 8 \
     --sample-prompts 'a long prompt' --output no

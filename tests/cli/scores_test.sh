@@ -80,7 +80,7 @@ check "no such metric" run 2 evaluate --metric rouge
 complains "rouge is no metric" "rougeLsum"
 verdict $? "is said with those that there are"
 check "a metric of classes" run 1 evaluate --metric accuracy
-complains "accuracy is none of the task causal-lm, whose are: exact_match, rouge1"
+complains "accuracy is not one of the task causal-lm, which has: exact_match, rouge1"
 verdict $? "is said with those of the task"
 check "ways to make texts without a metric" run 2 evaluate --num-beams 2
 check "a metric without data to evaluate on" run 2 "$zinf" train --model new --data rows.jsonl \

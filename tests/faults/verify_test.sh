@@ -44,7 +44,7 @@ kill_after run 5
 left=$(ls drive)
 last=$("$zinf" resume-info run | sed -n 's/.*the last is step \([0-9]*\).*/\1/p')
 "$zinf" verify run >said.out 2>said.err && grep -q "$left: whole, step $last" said.out &&
-    grep -q "text.txt.*tokens: whole" said.out && grep -q "gone on from: step $last" said.out
+    grep -q "text.txt.*tokens: whole" said.out && grep -q "continued from: step $last" said.out
 verdict $? "what was killed is whole"
 "$zinf" verify drive >said.out 2>said.err && grep -q "$left: whole, step $last" said.out
 verdict $? "so it is when only the drive is named"
@@ -119,7 +119,7 @@ mv id lost/run-id
 mv "drive/$left/steps" steps
 "$zinf" verify lost >said.out 2>said.err
 [ $? -eq 1 ] && grep -q "drive: finished steps of this run were left here" said.out &&
-    ! grep -q "can be gone on from" said.out
+    ! grep -q "can be continued from" said.out
 verdict $? "verify says that a folder's description is gone"
 mv steps "drive/$left/steps"
 mv "drive/$left/commit" commit

@@ -11,6 +11,13 @@ for page in "$SRCDIR"/man/*.[157] "$SRCDIR"/man/zinf_aio.3 "$BUILDDIR"/man/zinf_
     fi
 done
 
+# "No" at the beginning of a tag is a macro that prints nothing: "No MPI" would say "MPI". A line
+# that ends in a backslash is joined with the next.
+eaten=$(grep -n -e '^\.It No ' -e '[^\\]\\$' "$SRCDIR"/man/*.[1357])
+[ -z "$eaten" ] || echo "# $eaten"
+[ -z "$eaten" ]
+verdict $? "no word or line's end of a page is lost"
+
 for command in init train data eval embed generate serve gradients export estimate inspect config report plot verify doctor launch \
     "bench nvme" "bench optim" "bench gemm" "bench attention" "bench pcie" \
     "bench memory" "bench schedule" "bench all"; do

@@ -425,7 +425,7 @@ static int change_fails(void *context, uint64_t first, uint64_t n, void *const x
                                         : 0;
 }
 
-static void changes_init(struct changes *c, uint64_t n)
+static void changes_init(struct changes *c, uint64_t n, bool zeros)
 {
     static const enum fill fills[CHANGING] = {NORMAL, SQUARES, ANY_BITS, MANY_FAR};
     *c = (struct changes){
@@ -438,6 +438,8 @@ static void changes_init(struct changes *c, uint64_t n)
         c->out[a] = aligned_alloc(64, zinf_align_up(bound, 64));
         c->expected[a] = aligned_alloc(64, zinf_align_up(bound, 64));
         fill_array(c->x[a], c->dtypes[a], fills[a], n);
+        if (zeros && a < 2)
+            memset(c->x[a], 0, bytes);
         memcpy(c->new_x[a], c->x[a], bytes);
     }
     change_some(c->dtypes, 0, n, (void *const *)c->new_x);
@@ -460,19 +462,36 @@ static void changes_fini(struct changes *c)
     }
 }
 
+/* Where new images are placed, if not beside all that is old. */
+enum placing { BESIDE, OVER_OLD, IN_HALF, IN_OUT };
+
+static void give_place(struct zinf_pack_changing *a, char *old, enum placing placing)
+{
+    const uint64_t bound = zinf_pack_bound(a->array.dtype, a->array.n);
+    if (placing == BESIDE || !a->out)
+        return;
+    a->place = placing == IN_OUT || !a->in ? a->out : old;
+    a->place_bytes = placing == IN_HALF && a->in ? a->in_bytes / 2 : bound;
+    if (placing == OVER_OLD && a->in)
+        a->place_bytes = zinf_align_up(a->in_bytes, 64);
+}
+
 /* Images 0 and 1 change; array 2 goes from where it is into one, array 3 changes where it is. */
-static int change_all(struct changes *c, int n_threads, struct zinf_pack_changing arrays[CHANGING],
+static int change_all(struct changes *c, int n_threads, enum placing placing,
+                      struct zinf_pack_changing arrays[CHANGING],
                       int (*change)(void *, uint64_t, uint64_t, void *const[]))
 {
     struct zinf_pack_change all = {
         .arrays = arrays, .n_arrays = CHANGING, .change = change, .context = c};
-    for (int a = 0; a < CHANGING; a++)
+    for (int a = 0; a < CHANGING; a++) {
         arrays[a] = (struct zinf_pack_changing){
             .array = {a < 2 ? NULL : c->x[a], c->dtypes[a], c->n, a == 1},
             .in = a < 2 ? c->in[a] : NULL,
             .in_bytes = (uint64_t)c->in_bytes[a],
             .in_place = a == 3,
             .out = a < 3 ? c->out[a] : NULL};
+        give_place(&arrays[a], c->in[a], placing);
+    }
     all.n_threads = n_threads;
     all.room = aligned_alloc(64, zinf_pack_change_room(&all));
     int code = zinf_pack_change(&all);
@@ -480,20 +499,33 @@ static int change_all(struct changes *c, int n_threads, struct zinf_pack_changin
     return code;
 }
 
-static void try_change(uint64_t n, int n_threads)
+/* Images are collected into another's memory, where they are, or where they were placed. */
+static char *collected_at(const struct changes *c, const struct zinf_pack_changing *a, int i)
+{
+    return a->place ? a->place : i == 1 ? c->in[i] : c->out[i];
+}
+
+/* The old numbers with the given content: 0 packs into nothing. */
+static void try_change(uint64_t n, int n_threads, enum placing placing, bool zeros)
 {
     struct changes c;
     struct zinf_pack_changing arrays[CHANGING];
-    changes_init(&c, n);
+    changes_init(&c, n, zeros);
     char *old = memcpy(malloc(n * 2), c.x[2], n * 2);
-    CHECKF(!change_all(&c, n_threads, arrays, change_piece), "%s", zinf_error());
+    CHECKF(!change_all(&c, n_threads, placing, arrays, change_piece), "%s", zinf_error());
     for (int a = 0; a < 3; a++) {
-        char *to = a == 1 ? c.in[a] : c.out[a]; /* into another's memory, and where they are */
+        char *to = collected_at(&c, &arrays[a], a);
+        if (a == 0 && placing == IN_HALF) /* of an image in two places, together in a third */
+            to = c.out[a];
         zinf_pack_collect(&arrays[a], to, n_threads);
         CHECKF(arrays[a].bytes == c.expected_bytes[a] &&
                    !memcmp(to, c.expected[a], (size_t)arrays[a].bytes),
-               "%llu elements, %d threads: image %d", (unsigned long long)n, n_threads, a);
+               "%llu elements, %d threads, places %d: image %d", (unsigned long long)n, n_threads,
+               placing, a);
     }
+    CHECK(placing != OVER_OLD || n < 20 * 32768 || !zeros == (arrays[0].n_placed > 2));
+    CHECK(placing != IN_HALF || arrays[0].n_placed * ZINF_PACK_PIECE < n);
+    CHECK(placing != IN_OUT || arrays[0].n_placed * ZINF_PACK_PIECE >= n);
     CHECK(!memcmp(c.x[2], old, n * 2) && !memcmp(c.x[3], c.new_x[3], n * 2));
     free(old);
     changes_fini(&c);
@@ -503,22 +535,26 @@ static void test_change(void)
 {
     static const uint64_t lengths[] = {1, 700, 32768, 32769, 20 * 32768 + 17, 70 * 32768};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-        for (int threads = 1; threads <= 3; threads += 2)
-            try_change(lengths[i], threads);
+        for (int threads = 1; threads <= 3; threads += 2) {
+            for (int placing = BESIDE; placing <= IN_OUT; placing++)
+                try_change(lengths[i], threads, (enum placing)placing, false);
+            try_change(lengths[i], threads, OVER_OLD, true);
+        }
 }
 
 static void test_change_refuses(void)
 {
     struct changes c;
     struct zinf_pack_changing arrays[CHANGING];
-    changes_init(&c, 20 * 32768);
-    CHECK(change_all(&c, 2, arrays, change_fails) == -ERANGE && !strncmp(zinf_error(), "at ", 3));
+    changes_init(&c, 20 * 32768, false);
+    CHECK(change_all(&c, 2, OVER_OLD, arrays, change_fails) == -ERANGE &&
+          !strncmp(zinf_error(), "at ", 3));
     c.in[0][c.in_bytes[0] / 2] ^= 4;
-    CHECK(change_all(&c, 2, arrays, change_piece) == -EBADMSG);
+    CHECK(change_all(&c, 2, OVER_OLD, arrays, change_piece) == -EBADMSG);
     CHECK(strstr(zinf_error(), "packed array is damaged"));
     c.in[0][c.in_bytes[0] / 2] ^= 4;
     c.in[1][70] ^= 1; /* the table: it has a checksum in every image */
-    CHECK(change_all(&c, 2, arrays, change_piece) == -EBADMSG);
+    CHECK(change_all(&c, 2, OVER_OLD, arrays, change_piece) == -EBADMSG);
     changes_fini(&c);
 }
 

@@ -198,7 +198,7 @@ other_files "$out"
 
 check "one rank goes on from the checkpoint" run 0 train --steps $((steps + 2)) --resume \
     --output "$out"
-check "and says so" complains "is on the drives of 2 ranks" "goes on from the checkpoint"
+check "and says so" complains "is on the drives of 2 ranks" "continues from the checkpoint"
 run 0 train --steps $((steps + 2)) --no-final-checkpoint --output "$work/whole" --overwrite &&
     cmp -s "$out/model/model.safetensors" "$work/whole/model/model.safetensors"
 verdict $? "to the same bits"

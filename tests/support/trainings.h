@@ -40,6 +40,9 @@ struct setting {
     bool asks_codes;    /* matrices go to the device in 8 bits, the same */
     double on_device;   /* of the optimizer's state */
     bool saves;         /* after each step, too */
+    int rows;           /* of each sample, that the batch has; 0: as many as a sample may have */
+    bool padded;        /* the batch has padding behind them, */
+    bool lengths;       /* and says how long all samples but the first are */
     bool sparse;        /* odd steps have one target a sequence: their gradient is large */
     bool may_fail, changes_schedule;
     uint32_t piece_ops;                  /* of a program in pieces; 0: as usual */
@@ -172,12 +175,35 @@ static inline void draw_tokens(const struct setting *s, uint64_t step, int32_t *
     }
 }
 
+/* Of samples the first rows alone, or with padding behind them. */
+static inline void shorten(const struct setting *s, int32_t *ids, int32_t *targets)
+{
+    const int n = (s->accumulation ? s->accumulation : 1) * trainings.batch * trainings.seq;
+    for (int i = 0; i < n; i++) {
+        const int row = i % trainings.seq, to = i / trainings.seq * s->rows + row;
+        if (s->padded && row >= s->rows) {
+            ids[i] = 0;
+            targets[i] = -1;
+        } else if (!s->padded && row < s->rows) {
+            ids[to] = ids[i];
+            targets[to] = targets[i];
+        }
+    }
+}
+
 static inline int next_step(struct zinf_trainer *t, const struct setting *s, uint64_t step,
                             struct zinf_step_result *r)
 {
-    static int32_t ids[MOST_ROWS], targets[MOST_ROWS];
+    static int32_t ids[MOST_ROWS], targets[MOST_ROWS], lengths[MOST_ROWS];
+    struct zinf_batch batch = *TOKENS(ids, targets);
     draw_tokens(s, step, ids, targets);
-    return zinf_trainer_step(t, TOKENS(ids, targets), r);
+    if (s->rows)
+        shorten(s, ids, targets);
+    batch.seq_len = s->padded ? 0 : s->rows;
+    for (int i = 0; i < MOST_ROWS; i++)
+        lengths[i] = i ? s->rows : trainings.seq;
+    batch.lengths = s->lengths ? lengths : NULL;
+    return zinf_trainer_step(t, &batch, r);
 }
 
 static inline int rank_of(const char *schedule)

@@ -302,7 +302,7 @@ static void test_a_folder_says_its_template(void)
     write_text("tokenizer_config.json", config);
     CHECK(!open_folder(NULL, "chatml"));
     write_text("chat_template.jinja", "{{ 1 / 0 }}");
-    CHECK(open_folder(NULL, NULL) == -ENOTSUP && strstr(zinf_error(), "none is executed"));
+    CHECK(open_folder(NULL, NULL) == -ENOTSUP && strstr(zinf_error(), "never executed"));
     CHECK(open_folder("nonsense", NULL) == -EINVAL && strstr(zinf_error(), "nonsense"));
     unlink(path_of("chat_template.jinja"));
     CHECK(!zinf_chat_open(&chat, folder, "chatml", byte_tokenizer()));
@@ -380,7 +380,7 @@ static void test_broken_rows_are_named(void)
     const enum zinf_format m = ZINF_FORMAT_MESSAGES;
     breaks(m, "chatml", "{\"messages\":[" SAID("user", "a") "]}", "no assistant turn");
     breaks(m, "chatml", "{\"messages\":[]}", "no assistant turn");
-    breaks(m, "chatml", "{\"messages\":4}", "no list of turns");
+    breaks(m, "chatml", "{\"messages\":4}", "not a list of turns");
     breaks(m, "chatml", "{\"x\":4}", "there is no \"messages\"");
     breaks(m, "chatml", "{\"messages\":[" SAID("assistant", "a") "]}",
            "roles out of order: turn 1");
@@ -398,7 +398,7 @@ static void test_broken_rows_are_named(void)
         "\"gemma\" has no turns of \"system\"");
     breaks(m, "chatml", "{\"messages\":[" SAID("wizard", "a") "]}", "\"wizard\"");
     breaks(m, "chatml", "{\"messages\":[{\"role\":\"user\"}]}", "there is no \"content\"");
-    breaks(m, "chatml", "{\"messages\":[{\"role\":\"user\",\"content\":4}]}", "no string");
+    breaks(m, "chatml", "{\"messages\":[{\"role\":\"user\",\"content\":4}]}", "not a string");
     breaks(m, "chatml",
            "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}",
            "image_url");
@@ -408,12 +408,14 @@ static void test_broken_rows_are_named(void)
     breaks(m, "chatml", "{\"messages\":[],\"tools\":[1]}", "tools");
     breaks(ZINF_FORMAT_ALPACA, NULL, "{\"instruction\":\"a\"}", "there is no \"output\"");
     breaks(ZINF_FORMAT_PROMPT, NULL, "{\"prompt\":[],\"completion\":[]}", "--chat-template");
-    breaks(ZINF_FORMAT_GDGPT, NULL, "{\"type\":\"x\"}", "none of pretrain");
+    breaks(ZINF_FORMAT_PREFERENCE, NULL, "{\"question\":\"q\",\"chosen\":\"a\",\"rejected\":\"b\"}",
+           "there is no \"prompt\", and \"question\" would not be read");
+    breaks(ZINF_FORMAT_GDGPT, NULL, "{\"type\":\"x\"}", "not one of pretrain");
     breaks(ZINF_FORMAT_GDGPT, NULL, "{\"type\":\"conversation\",\"rounds\":[[\"ask\",\"a\"]]}",
            "no \"ans\"");
     breaks(ZINF_FORMAT_GDGPT, NULL, "{\"type\":\"conversation\",\"rounds\":[[\"say\",\"a\"]]}",
            "\"say\"");
-    breaks(ZINF_FORMAT_IDS, NULL, "{\"input_ids\":[]}", "an empty one");
+    breaks(ZINF_FORMAT_IDS, NULL, "{\"input_ids\":[]}", "or is empty");
     breaks(ZINF_FORMAT_IDS, NULL, "{\"input_ids\":[1,2],\"labels\":[1]}", "\"labels\" has 1 ");
     breaks(ZINF_FORMAT_IDS, NULL, "{\"input_ids\":[1,2],\"labels\":4}", "not a list");
     breaks(ZINF_FORMAT_IDS, NULL, "{\"input_ids\":[1,2],\"labels\":[1,3]}", "has 3 where");

@@ -426,7 +426,9 @@ static void test_bad_input(void)
     check_refused(write_text("l2.jsonl", "{\"text\":\"a\"}\n\nnonsense\n"), "line 3");
     check_refused(write_text("l3.jsonl", "{\"text\":\"a\"}\n{\"txt\":1}\n"),
                   "line 2: the object has no \"text\"");
-    check_refused(write_text("l4.jsonl", "{\"text\":5}\n"), "no string");
+    check_refused(write_text("l3.jsonl", "{\"instruction\":\"a\",\"response\":\"b\"}\n"),
+                  "such as prompt and completion; it has instruction, response");
+    check_refused(write_text("l4.jsonl", "{\"text\":5}\n"), "not a string");
     check_refused(write_text("l5.jsonl", "[1]\n"), "line 1: not an object");
     check_refused(write_text("l6.jsonl", "{\"text\":\"a\"} {}\n"), "line 1: more text");
     check_refused(write_text("l7.jsonl", "{\"text\":\"\xff\"}\n"), "line 1: not UTF-8");

@@ -133,7 +133,7 @@ static void test_names_of_json(void)
     CHECK_READ(write_bytes("no-extension", lines, sizeof lines - 1), NULL, "a|b");
     CHECK_READ(write_bytes("x.txt", lines, sizeof lines - 1), NULL, lines);
     CHECK_SAYS(write_bytes("x.jsonl", lines, sizeof lines - 1), "body", "has text, n");
-    CHECK_SAYS(path_of("x.jsonl"), "n", "\"n\" field that is no string");
+    CHECK_SAYS(path_of("x.jsonl"), "n", "\"n\" field that is not a string");
     static const char other[] = "{\"body\": \"q\"}\n";
     CHECK_READ(write_bytes("y.jsonl", other, sizeof other - 1), "body", "q");
 }

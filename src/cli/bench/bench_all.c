@@ -9,7 +9,7 @@
 static const char usage[] =
     "usage: zinf bench all [options]\n"
     "\n"
-    "Measures in a minute or two what plans go by: memory, matrix products,\n"
+    "Measures in a minute or two the speeds that plans use: memory, matrix products,\n"
     "attention, optimizers, copies to a GPU, drives. Wants the machine for itself.\n";
 
 #define MAX_WORDS 16

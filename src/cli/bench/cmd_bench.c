@@ -20,7 +20,7 @@ static const char usage[] =
     "  pcie                  copies between host memory and a GPU\n"
     "  memory                copies within the device's memory\n"
     "  schedule              orders of a step's operations, at set rates\n"
-    "  all                   what plans go by, of all these, in a minute or two\n"
+    "  all                   the speeds that plans use, in a minute or two\n"
     "\n"
     "'zinf bench MODE --help' lists a mode's options.\n";
 

@@ -138,13 +138,14 @@ struct keys {
     int64_t whole;          /* rows of their sequence */
 };
 
-/* Of all chunks. */
+/* Of all chunks that are visited. */
 static struct keys all_keys(const struct zinf_frame *f, const struct attention_spec *s)
 {
     const struct zinf_chunk *c = &f->compute->chunk;
     const int64_t step = s->source ? f->compute->source_seq : frame_length(f);
     const int64_t whole = s->source ? c->source_whole : c->whole;
-    return (struct keys){0, (whole + step - 1) / step * step, step, 0, whole};
+    const int64_t chunks = (whole + step - 1) / step;
+    return (struct keys){0, (chunks < c->visited ? chunks : c->visited) * step, step, 0, whole};
 }
 
 static struct keys keys_at_hand(const struct zinf_frame *f, const struct attention_spec *s)

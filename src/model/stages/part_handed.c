@@ -140,7 +140,7 @@ struct handed_ends handed_backward(struct zinf_frame *f, const struct attention_
     struct handed_ends ends = given(f, s, kept);
     const uint64_t all = all_bytes(s, bytes);
     float *own = piece_of(s, frame_d_handed(f, all, c->first), bytes);
-    if (c->first + step < c->whole)
+    if (c->first + step < frame_visited(f))
         ends.state.d_behind = own;
     if (c->first)
         ends.state.d_before = piece_of(s, frame_d_handed(f, all, c->first - step), bytes);

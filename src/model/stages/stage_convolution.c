@@ -72,7 +72,7 @@ static struct rows take_scratch(struct zinf_frame *f, int64_t so_many)
 
 static bool is_there(const struct zinf_frame *f, int64_t row)
 {
-    return row >= 0 && row < f->compute->chunk.whole;
+    return row >= 0 && row < frame_visited(f);
 }
 
 /* The number in the sequence of row i of those beside the call's: first those in front. */

@@ -28,6 +28,8 @@ struct zinf_chat;
 int zinf_chat_open(struct zinf_chat **out, const char *folder, const char *name,
                    const struct zinf_tokenizer *tokenizer);
 void zinf_chat_close(struct zinf_chat *chat);
+/* -EINVAL: there is no built-in template of that name. */
+int zinf_chat_check(const char *name);
 const char *zinf_chat_name(const struct zinf_chat *chat);
 /* Names of the built-in ones by number, then NULL. */
 const char *zinf_chat_template_name(int number);

@@ -173,16 +173,17 @@ static int choose(const char *folder, const char *name, const struct chat_templa
     if (*out)
         return 0;
     if (name)
-        return zinf_fail(-EINVAL, "--chat-template %s is none of %s", name, names);
+        return zinf_fail(-EINVAL, "--chat-template %s is not one of %s", name, names);
     int code = read_template(folder, &text);
     if (!code && !text)
         code = zinf_fail(-ENOENT, "%s has no chat template: --chat-template NAME, one of %s",
                          folder, names);
     if (!code && !(*out = recognise(text, strlen(text))))
-        code = zinf_fail(-ENOTSUP,
-                         "%s: its chat template is none that is known, and none is executed: "
-                         "--chat-template NAME says which it is like, one of %s",
-                         folder, names);
+        code =
+            zinf_fail(-ENOTSUP,
+                      "%s: its chat template is not a known one, and templates are never executed: "
+                      "choose a known one that is like it with --chat-template NAME, one of %s",
+                      folder, names);
     free(text);
     return code;
 }
@@ -226,6 +227,12 @@ void zinf_chat_close(struct zinf_chat *chat)
     free(chat->begin);
     free(chat->end);
     free(chat);
+}
+
+int zinf_chat_check(const char *name)
+{
+    const struct chat_template *template;
+    return choose(NULL, name, &template);
 }
 
 const char *zinf_chat_name(const struct zinf_chat *chat)

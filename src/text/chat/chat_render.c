@@ -138,7 +138,7 @@ static int check_roles(const struct chat_template *t, const struct zinf_chat_mes
         bool is_tool = !strcmp(role, "tool");
         const struct chat_turn *turn = turn_of(t, role);
         if (!turn)
-            return zinf_fail(-EINVAL, "the role \"%s\" is none of system, user, assistant, tool",
+            return zinf_fail(-EINVAL, "the role \"%s\" is not one of system, user, assistant, tool",
                              role);
         if (!turn->before && !(is_system && t->system_in_user[0]))
             return zinf_fail(-EINVAL, "the chat template \"%s\" has no turns of \"%s\"", t->name,

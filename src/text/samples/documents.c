@@ -106,11 +106,13 @@ static int relocate(int code, const struct text_input *input, long line)
 static int fail_field(const struct text_input *input, const cJSON *object, const cJSON *text,
                       long line)
 {
+    const bool usual = !strcmp(input->column, "text");
     char names[256] = "";
     size_t used = 0;
     const cJSON *member;
     if (text)
-        return zinf_fail(-EINVAL, "%s: line %ld: the object has a \"%s\" field that is no string",
+        return zinf_fail(-EINVAL,
+                         "%s: line %ld: the object has a \"%s\" field that is not a string",
                          input->path, line, input->column);
     cJSON_ArrayForEach(member, object)
     {
@@ -120,9 +122,10 @@ static int fail_field(const struct text_input *input, const cJSON *object, const
     }
     return zinf_fail(
         -EINVAL,
-        "%s: line %ld: the object has no \"%s\" field: --text-column names another; it "
-        "has %s",
-        input->path, line, input->column, *names ? names : "none");
+        "%s: line %ld: the object has no \"%s\" field: --text-column names another%s; it has %s",
+        input->path, line, input->column,
+        usual ? ", or give its fields the names of a --format, such as prompt and completion" : "",
+        *names ? names : "none");
 }
 
 /* Whether a row that cannot be read ends all, the sink says. */

@@ -32,7 +32,7 @@ int zinf_format_parse(const char *name, enum zinf_format *out)
             return 0;
         }
     }
-    return zinf_fail(-EINVAL, "--format %s is none of %s", name, all);
+    return zinf_fail(-EINVAL, "--format %s is not one of %s", name, all);
 }
 
 /* ---- told by the first row ---- */

@@ -118,10 +118,10 @@ static int put_round(struct zinf_format_recipe *r, const cJSON *round, const cha
         return put_api_answer(r, content, names[1]);
     bool asks = !strcmp(role->valuestring, "ask");
     if (!asks && strcmp(role->valuestring, "ans"))
-        return zinf_fail(-EINVAL, "a round's role \"%s\" is none of ask, ans, ans-api",
+        return zinf_fail(-EINVAL, "a round's role \"%s\" is not one of ask, ans, ans-api",
                          role->valuestring);
     if (!cJSON_IsString(content))
-        return zinf_fail(-EINVAL, "what is said in a round of \"%s\" is no string",
+        return zinf_fail(-EINVAL, "what is said in a round of \"%s\" is not a string",
                          role->valuestring);
     if (asks)
         return PUT(r, false, "### ", names[0], ": ", content->valuestring, " \n");
@@ -218,7 +218,7 @@ int format_take_gdgpt(struct zinf_format_recipe *r, const cJSON *row, struct zin
         i++;
     if (!code && i == n)
         code = zinf_fail(-EINVAL,
-                         "\"type\": \"%s\" is none of pretrain, instruct, conversation, "
+                         "\"type\": \"%s\" is not one of pretrain, instruct, conversation, "
                          "conver_has_api, ref_qa",
                          type);
     if (!code)

@@ -54,7 +54,7 @@ int format_take_ids(struct zinf_format_recipe *r, const cJSON *row, struct zinf_
     const int n = cJSON_IsArray(ids) ? cJSON_GetArraySize(ids) : 0;
     (void)r;
     if (!n)
-        return zinf_fail(-EINVAL, "\"input_ids\" is no list, or an empty one");
+        return zinf_fail(-EINVAL, "\"input_ids\" is not a list, or is empty");
     int code = find_list(row, "labels", n, &label);
     if (!code)
         code = find_list(row, "attention_mask", n, &shown);

@@ -46,6 +46,22 @@ static int take_margin(const cJSON *row, int32_t *label)
     return 0;
 }
 
+/* Without "prompt" only the answers are read. A row of texts that asks in a field of another name
+ * would be learned without its question. */
+static int check_question(const cJSON *row)
+{
+    static const char *const names[] = {"question", "instruction", "query", "input", "problem"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, names[i]));
+        if (text && *text)
+            return zinf_fail(-EINVAL,
+                             "there is no \"prompt\", and \"%s\" would not be read: call it "
+                             "\"prompt\", or leave it out of the rows",
+                             names[i]);
+    }
+    return 0;
+}
+
 /* The answer in a field, whose prompt is the row's, or what both answers begin with. Where the
  * prompt is a text and the answers are conversations these have it, too, or follow it. */
 static int find_answer(const cJSON *row, const char *field, const char *other_field,
@@ -67,6 +83,9 @@ static int find_answer(const cJSON *row, const char *field, const char *other_fi
                                   "lists of messages");
     if (cJSON_Compare(a.answer, other, true))
         return zinf_fail(-EINVAL, "\"chosen\" and \"rejected\" are the same");
+    int code = texts && !a.prompt ? check_question(row) : 0;
+    if (code)
+        return code;
     if (!a.prompt || (!texts && cJSON_IsString(a.prompt)))
         a.shared = texts ? common_text(a.answer->valuestring, other->valuestring)
                          : common_messages(a.answer, other);

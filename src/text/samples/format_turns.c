@@ -50,7 +50,7 @@ int format_string(const cJSON *row, const char *field, const char **out)
     if (!value)
         return zinf_fail(-EINVAL, "there is no \"%s\"", field);
     if (!cJSON_IsString(value))
-        return zinf_fail(-EINVAL, "\"%s\" is no string", field);
+        return zinf_fail(-EINVAL, "\"%s\" is not a string", field);
     *out = value->valuestring;
     return 0;
 }
@@ -128,7 +128,7 @@ static int add_message(struct format_turns *turns, const cJSON *message)
 static int add_messages(struct format_turns *turns, const cJSON *list, const char *field)
 {
     const cJSON *message;
-    int code = cJSON_IsArray(list) ? 0 : zinf_fail(-EINVAL, "\"%s\" is no list of turns", field);
+    int code = cJSON_IsArray(list) ? 0 : zinf_fail(-EINVAL, "\"%s\" is not a list of turns", field);
     cJSON_ArrayForEach(message, (code ? NULL : list))
     {
         if (!code)
@@ -351,7 +351,7 @@ int format_take_answer(struct zinf_format_recipe *r, const struct format_answer 
     if (messages)
         code = write_messages(r, a);
     else if (!prompt || !answer)
-        code = zinf_fail(-EINVAL, "\"%s\" is no string", prompt ? a->field : "prompt");
+        code = zinf_fail(-EINVAL, "\"%s\" is not a string", prompt ? a->field : "prompt");
     else
         code = a->prompt ? write_texts(r, prompt, strlen(prompt), answer)
                          : write_texts(r, answer, a->shared, answer + a->shared);

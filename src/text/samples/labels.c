@@ -59,7 +59,8 @@ static int refuse(const struct zinf_labels *labels, const char *text)
         return zinf_fail(-EINVAL,
                          "the label %s is out of range: there are %d classes, from 0 to %d", text,
                          labels->n, labels->n - 1);
-    return zinf_fail(-EINVAL, "the label %s is none of the %d classes: %s", text, labels->n, list);
+    return zinf_fail(-EINVAL, "the label %s is not one of the %d classes: %s", text, labels->n,
+                     list);
 }
 
 int zinf_labels_parse(const struct zinf_labels *labels, const cJSON *field, int32_t *out)

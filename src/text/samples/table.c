@@ -153,9 +153,14 @@ static int read_header(struct text_input *input, char separator, struct columns 
     if (code || columns->names || columns->wanted != SIZE_MAX)
         return code;
     return zinf_fail(-EINVAL,
-                     "%s has no column \"%s\": say with --text-column which holds the "
-                     "text; its columns are %s",
-                     input->path, input->column, names);
+                     "%s has no column \"%s\": say with --text-column which holds the text%s; its "
+                     "columns are %s",
+                     input->path, input->column,
+                     strcmp(input->column, "text") != 0
+                         ? ""
+                         : ", or name columns as a --format has them, such as prompt and "
+                           "completion",
+                     names);
 }
 
 static int take_row(struct text_input *input, const struct columns *columns, struct row *row)

@@ -42,10 +42,11 @@ int zinf_task_parse(const char *name, enum zinf_task *out)
             *out = (enum zinf_task)i;
             return 0;
         }
-    return zinf_fail(-EINVAL,
-                     "%s is no task: use causal-lm, preference, reward, seq2seq, classification, "
-                     "regression, masked-lm, embedding or, of zinf eval, multiple-choice",
-                     name);
+    return zinf_fail(
+        -EINVAL,
+        "%s is not a task: use causal-lm, preference, reward, seq2seq, classification, "
+        "regression, masked-lm, embedding or, for zinf eval, multiple-choice",
+        name);
 }
 
 /* ---- fields ---- */

@@ -115,7 +115,7 @@ const char *plan_lost_text(const struct plan *p, char text[static 256])
     if (!p->setup->spared_bytes)
         return NULL;
     snprintf(text, 256,
-             "RAM takes a part of the optimizer state, so a run goes on from its last checkpoint "
+             "RAM takes a part of the optimizer state, so a run continues from its last checkpoint "
              "(--save-every); with zinf.durability \"step\" every step survives kill -9, and about "
              "%s more a step are read and written",
              zinf_size_format(more, sizeof more, p->setup->spared_bytes));

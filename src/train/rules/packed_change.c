@@ -1,8 +1,9 @@
 /*
  * packed_change: the update of a sub-group whose state lies packed, or is to, by a rule over
- * elements. Piece by piece, moments are unpacked, updated and packed in a core's cache. They are
- * written beside the slot, which may be the one that they come from, and move there when all are
- * done; the lower halves of split masters, which are not packed, are updated where they are.
+ * elements. Piece by piece, moments are unpacked, updated and packed in a core's cache. The first
+ * one's new image is written where it belongs, which may be over the old one. Where the second
+ * belongs is known when the first is done, so it is written beside the slot and moves there. The
+ * lower halves of split masters, which are not packed, are updated where they are.
  */
 #include "cpu_optim/pack.h"
 #include "train/rules/rules.h"
@@ -108,6 +109,42 @@ static bool find_new(struct work *w, struct zinf_pack_change *change)
     return at + zinf_pack_change_room(change) <= rule_slot_bytes(&w->state);
 }
 
+/* The first image is followed by the old second one or by what is not packed. */
+static void place_first(struct work *w)
+{
+    const struct rule_change *c = w->c;
+    char *slot = c->slot, *end = slot + rule_plain_bytes(&w->state);
+    if (c->from == c->slot && !c->from_bytes)
+        return;
+    if (c->from == c->slot && w->n_moments > 1)
+        end = (char *)(uintptr_t)w->arrays[1].in; /* the caller's slot is written */
+    else if (w->remainder)
+        end = (char *)w->remainder;
+    w->arrays[0].place = slot + PACKED_HEAD_BYTES;
+    w->arrays[0].place_bytes = (uint64_t)(end - slot) - PACKED_HEAD_BYTES;
+}
+
+/* Images are placed at once where the room suffices, if need be for three quarters of the threads.
+ */
+static void find_places(struct work *w, struct zinf_pack_change *change)
+{
+    struct zinf_pack_changing *param = &w->arrays[w->n_moments];
+    const uint64_t room =
+        rule_slot_bytes(&w->state) - (uint64_t)((char *)change->room - (char *)w->c->room);
+    const int n_threads = change->n_threads;
+    place_first(w);
+    if (param->out) {
+        param->place = param->out;
+        param->place_bytes = zinf_pack_bound(param->array.dtype, w->n);
+    }
+    while (zinf_pack_change_room(change) > room && change->n_threads > (3 * n_threads + 3) / 4)
+        change->n_threads--;
+    if (zinf_pack_change_room(change) <= room)
+        return;
+    change->n_threads = n_threads;
+    w->arrays[0].place = param->place = NULL;
+}
+
 static void describe(struct work *w, struct rule_change *c)
 {
     const struct setup *s = c->step.setup;
@@ -159,6 +196,8 @@ static int store_plain(const struct work *w)
     const uint64_t most = rule_plain_bytes(&w->state);
     char *slot = w->c->slot, *end = slot + remainder_bytes(w);
     int64_t code = 0;
+    for (uint32_t i = 0; i < w->n_moments; i++)
+        zinf_pack_collect(&w->arrays[i], w->arrays[i].out, 1);
     memmove(slot, w->remainder, remainder_bytes(w));
     for (uint32_t i = 0; code >= 0 && i < w->n_moments; i++) {
         const struct zinf_pack_changing *a = &w->arrays[i];
@@ -166,7 +205,6 @@ static int store_plain(const struct work *w)
         array.x = moment_in(w, slot, i);
         memset(end, 0, (size_t)((char *)array.x - end));
         end = (char *)array.x + w->n * zinf_dtype_bytes(array.dtype);
-        zinf_pack_collect(a, a->out, 1);
         code = zinf_unpack(&array, a->out, (uint64_t)a->bytes, n_threads);
     }
     memset(end, 0, (size_t)(slot + most - end));
@@ -282,6 +320,8 @@ int rule_change_packed(struct rule_change *c)
     c->bytes = c->param_bytes = 0;
     find_new(&w, &change);
     int code = find_old(&w);
+    if (!code)
+        find_places(&w, &change);
     if (!code)
         code = zinf_pack_change(&change);
     if (code == -EBADMSG)

@@ -73,6 +73,10 @@ int run_batch_init(struct run_batch *b, const struct zinf_trainer *t, struct zin
         b->positions = calloc((uint64_t)samples, sizeof *b->positions);
         return b->positions ? 0 : zinf_fail(-ENOMEM, "no memory for a batch");
     }
+    b->lengths = calloc((uint64_t)samples, sizeof *b->lengths);
+    b->source_lengths = calloc((uint64_t)samples, sizeof *b->source_lengths);
+    if (!b->lengths || !b->source_lengths)
+        return zinf_fail(-ENOMEM, "no memory for a batch");
     for (uint32_t v = 0; v < g->n_values; v++) {
         const struct zinf_value *value = &g->values[v];
         if (value->kind != ZINF_VALUE_INPUT ||
@@ -94,6 +98,8 @@ void run_batch_fini(struct run_batch *b)
     for (int i = 0; i < ZINF_INPUTS; i++)
         free(b->arrays[i]);
     free(b->positions);
+    free(b->lengths);
+    free(b->source_lengths);
     *b = (struct run_batch){0};
 }
 
@@ -144,6 +150,9 @@ int run_batch_take(struct run_batch *b, struct zinf_dataset *data, uint64_t posi
         b->positions[sample] = position;
         return 0;
     }
+    const struct zinf_window_rows rows = zinf_dataset_window_rows(data, position);
+    b->lengths[sample] = (int32_t)rows.ids;
+    b->source_lengths[sample] = (int32_t)rows.source;
     return zinf_dataset_fill(data, position, &window);
 }
 
@@ -172,7 +181,11 @@ int run_batch_sum_ids(struct run_batch *b, uint64_t *sum)
 
 struct zinf_batch run_batch_given(struct run_batch *b)
 {
-    struct zinf_batch given = {.seq_len = b->seq, .source_len = b->source_seq, .tokens = b->tokens};
+    struct zinf_batch given = {.seq_len = b->seq,
+                               .source_len = b->source_seq,
+                               .lengths = b->lengths,
+                               .source_lengths = b->source_lengths,
+                               .tokens = b->tokens};
     for (int i = 0; i < ZINF_INPUTS; i++)
         given.inputs[i] = b->arrays[i];
     if (b->by_rows)

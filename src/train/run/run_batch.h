@@ -10,10 +10,11 @@
 struct run_batch {
     int32_t *arrays[ZINF_INPUTS]; /* [samples][rows], by input; NULL: not needed */
     enum zinf_rows_of rows_of[ZINF_INPUTS];
-    int64_t most_seq, most_source; /* rows of a sample in the arrays, at most */
-    int64_t seq, source_seq;       /* rows of a sample now */
-    uint64_t tokens;               /* of the windows, without padding; 0: all */
-    bool varies;                   /* zinf.pad_to: windows are as long as the longest of a step */
+    int64_t most_seq, most_source;     /* rows of a sample in the arrays, at most */
+    int64_t seq, source_seq;           /* rows of a sample now */
+    int32_t *lengths, *source_lengths; /* [samples]: rows of each that are no padding */
+    uint64_t tokens;                   /* of the windows, without padding; 0: all */
+    bool varies; /* zinf.pad_to: windows are as long as the longest of a step */
     /* For sequences in chunks of a stream there are no arrays: rows are read from the data when
      * they are computed with. positions [samples]: of the windows. NULL: there are arrays. */
     struct zinf_dataset *by_rows;

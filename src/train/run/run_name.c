@@ -45,11 +45,12 @@ static bool parse_id(const char *text, uint8_t id[16])
 
 static int fail_damaged(const char *path)
 {
-    return zinf_fail(-EBADMSG,
-                     "%s is damaged, so this run's steps on the drives cannot be told from those "
-                     "of others: put it back, go on from a checkpoint with --resume=DIR, or choose "
-                     "another --output",
-                     path);
+    return zinf_fail(
+        -EBADMSG,
+        "%s is damaged, so this run's steps on the drives cannot be told from those "
+        "of others: put it back, continue from a checkpoint with --resume=DIR, or choose "
+        "another --output",
+        path);
 }
 
 /* "NAME\nfolder INODE BIRTH\n[ranks N\n][steps PATH\n]sum SUM\n" */

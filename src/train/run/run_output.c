@@ -71,14 +71,14 @@ static int refuse(const struct zinf_run_options *o, const struct found *found)
         return zinf_fail(
             -EEXIST,
             "--output %s holds checkpoints of an earlier run, up to checkpoint-%" PRIu64
-            ": go on from them with --resume, choose another --output, or pass "
+            ": continue from them with --resume, choose another --output, or pass "
             "--overwrite",
             output, found->steps[found->n_steps - 1]);
     if (found->has_model)
         return zinf_fail(-EEXIST,
                          "--output %s holds the model of an earlier run%s: choose another --output "
                          "(--model %s trains it further), or pass --overwrite",
-                         output, o->resume_steps ? " and no checkpoint to go on from" : "",
+                         output, o->resume_steps ? " and no checkpoint to continue from" : "",
                          found->model);
     return zinf_fail(-EEXIST,
                      "%s is the log of an earlier run: choose another %s, or pass --overwrite",
@@ -193,9 +193,9 @@ static void say_removed(const struct zinf_run_options *o, const struct found *fo
     if (found->n_steps)
         snprintf(checkpoints, sizeof checkpoints, ", %" PRIu32 " checkpoint%s up to step %" PRIu64,
                  found->n_steps, found->n_steps == 1 ? "" : "s", found->steps[found->n_steps - 1]);
-    zinf_log(ZINF_LOG_INFO, "--overwrite: of an earlier run in %s these go:%s%s%s%s", o->output,
-             found->has_model ? " model/" : "", found->has_model && found->has_log ? "," : "",
-             found->has_log ? " its log" : "",
+    zinf_log(ZINF_LOG_INFO, "--overwrite removes what an earlier run left in %s:%s%s%s%s",
+             o->output, found->has_model ? " model/" : "",
+             found->has_model && found->has_log ? "," : "", found->has_log ? " its log" : "",
              *checkpoints && !found->has_model && !found->has_log ? checkpoints + 1 : checkpoints);
 }
 

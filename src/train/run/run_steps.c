@@ -72,7 +72,7 @@ static int fail_lost(const struct run *run, int code, const char *what)
     char checkpoint[1024] = "";
     if (o->resume)
         snprintf(checkpoint, sizeof checkpoint,
-                 "to go on from the last checkpoint instead: --resume=%s; ", o->resume);
+                 "to continue from the last checkpoint instead: --resume=%s; ", o->resume);
     return zinf_fail(code,
                      "%s; 'zinf verify %s' says what is there; %sto begin anew choose another "
                      "--output",
@@ -84,7 +84,7 @@ static int refuse_lost(const struct run *run, const char *path)
 {
     char what[2048];
     if (run->left.problem)
-        snprintf(what, sizeof what, "this run's finished steps in %s cannot be gone on from: %s",
+        snprintf(what, sizeof what, "this run's finished steps in %s cannot be continued from: %s",
                  path, run->left.problem);
     else
         snprintf(what, sizeof what,
@@ -109,7 +109,8 @@ static int leave_alone(const struct run *run)
     if (!run->options->resume_steps || !run->left.folder || run->left.step <= checkpoint_step(run))
         return 0;
     snprintf(what, sizeof what,
-             "%s holds step %" PRIu64 " of this run, which this configuration does not go on from: "
+             "%s holds step %" PRIu64
+             " of this run, which this configuration does not continue from: "
              "set offload_optimizer.device and zinf.durability as they were",
              run->left.folder, run->left.step);
     return fail_lost(run, -EINVAL, what);
@@ -149,8 +150,8 @@ static int settle(struct run *run, const char *path, bool possible)
         return refuse_beginning(run);
     if (!run->recovers && o->resume)
         zinf_log(asked_for_another ? ZINF_LOG_INFO : ZINF_LOG_WARN,
-                 "step %" PRIu64 " in %s is given up for %s", run->left.step, run->left.folder,
-                 o->resume);
+                 "step %" PRIu64 " in %s is discarded: the run continues from %s", run->left.step,
+                 run->left.folder, o->resume);
     return 0;
 }
 

@@ -115,15 +115,17 @@ int run_leave_other_ranks(struct run *run)
     if (!o->resume)
         return zinf_fail(o->resume_steps ? -ENODATA : -EEXIST,
                          "the finished steps of this run are on the drives of %u rank%s (%s), and "
-                         "no checkpoint is there that %" PRId64 " could go on from: start %u with "
+                         "no checkpoint is there that %" PRId64
+                         " could continue from: start %u with "
                          "--resume, or choose another --output",
                          then, then == 1 ? "" : "s", run->name.steps, run_ranks(run), then);
-    zinf_log(ZINF_LOG_WARN,
-             "the last finished step is on the drives of %u rank%s (%s), and there %s %" PRId64
-             " now: this run goes on from the checkpoint %s, and what came after it is made again; "
-             "stop it, and start %u with --resume, to go on from the step",
-             then, then == 1 ? "" : "s", run->name.steps, run_ranks(run) == 1 ? "is" : "are",
-             run_ranks(run), o->resume, then);
+    zinf_log(
+        ZINF_LOG_WARN,
+        "the last finished step is on the drives of %u rank%s (%s), and there %s %" PRId64
+        " now: this run continues from the checkpoint %s, and what came after it is made again; "
+        "stop it, and start %u with --resume, to continue from the step",
+        then, then == 1 ? "" : "s", run->name.steps, run_ranks(run) == 1 ? "is" : "are",
+        run_ranks(run), o->resume, then);
     return 0;
 }
 

@@ -54,10 +54,11 @@ static int split(struct scoring *s, uint64_t index, const struct zinf_sample *sa
     for (end = begin; end < n && sample->marks[end] & ZINF_MARK_COUNTS;)
         end++;
     if (!begin)
-        return zinf_fail(-EINVAL,
-                         "sample %llu begins with what is to be foretold: there is no text before "
-                         "it to go on from",
-                         (unsigned long long)index + 1);
+        return zinf_fail(
+            -EINVAL,
+            "sample %llu begins with a token that counts for the loss: there is no text "
+            "before it to continue",
+            (unsigned long long)index + 1);
     reference->count = 0;
     int code = push(reference, sample->ids.ids + begin, end - begin);
     *text =

@@ -162,6 +162,10 @@ int checkpoint_check_data(const struct checkpoint *c, const char *folder,
                           const struct checkpoint_data *data);
 /* Loads master weights, moments and counters into a trainer whose model_path is the checkpoint. */
 int checkpoint_load(const struct checkpoint *c, const char *folder, struct zinf_trainer *t);
+/* Copies chat_template.jinja from the folder of a model, an adapter or a checkpoint, if it has one.
+ * The template that a training was told of lies in its model's folder: a checkpoint beside that has
+ * the same. */
+int checkpoint_copy_template(const char *folder, const char *output);
 /* Loads only the counters. */
 void checkpoint_count_on(const struct checkpoint *c, struct zinf_trainer *t);
 

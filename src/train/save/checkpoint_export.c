@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define BLOCK_ELEMS ((uint64_t)1 << 20)
+#define MAX_TEMPLATE_BYTES ((size_t)4 << 20)
 
 /* Warns of a checkpoint that is newer than the one that "latest" names. That is as it should be
  * after somebody went back to an earlier step, and a mistake otherwise. */
@@ -27,7 +28,7 @@ static void say_newer(const char *folder, uint64_t step)
     if (path && !checkpoint_open_one(&c, path)) {
         zinf_log(ZINF_LOG_WARN,
                  "%s/latest names step %" PRIu64 ", though %s is newer: takes what it names; "
-                 "--resume=%s goes on from that one",
+                 "--resume=%s continues from that one",
                  folder, step, path, path);
         checkpoint_fini(&c);
     }
@@ -117,10 +118,33 @@ static int copy_all(const struct export *e)
     return code ? code : zinf_tensors_writer_finish(e->to);
 }
 
+int checkpoint_copy_template(const char *folder, const char *output)
+{
+    char *run = zinf_path_join(folder, "../config.resolved.json"), *text = NULL;
+    char *beside = zinf_path_join(folder, "../model/chat_template.jinja");
+    char *own = zinf_path_join(folder, "chat_template.jinja");
+    char *target = zinf_path_join(output, "chat_template.jinja");
+    size_t bytes = 0;
+    int code = run && beside && own && target ? 0 : zinf_fail(-ENOMEM, "no memory for a path");
+    const char *from = !code && !access(run, F_OK) && !access(beside, F_OK) ? beside : own;
+    if (!code && !access(from, F_OK))
+        code = zinf_file_read(from, MAX_TEMPLATE_BYTES, &text, &bytes);
+    if (!code && text)
+        code = zinf_file_write_atomic(target, text, bytes);
+    free(text);
+    free(target);
+    free(own);
+    free(beside);
+    free(run);
+    return code;
+}
+
 static int write_rest(const struct export *e, const struct zinf_model *model, const char *output)
 {
     int code = transfer_write_config(zinf_model_config(model), e->dtype, output);
-    return code ? code : zinf_folder_copy_companions(e->folder, output, ZINF_COMPANIONS_ALL);
+    if (!code)
+        code = zinf_folder_copy_companions(e->folder, output, ZINF_COMPANIONS_ALL);
+    return code ? code : checkpoint_copy_template(e->folder, output);
 }
 
 /* masters: their file; NULL: the model's own, which may lie in several. Its list of tensors is read

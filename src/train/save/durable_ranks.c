@@ -71,15 +71,16 @@ static int check_newest(const struct newest *all, uint32_t world, uint64_t *leas
         if (all[last].commits && !all[r].commits)
             return zinf_fail(-ENODATA,
                              "rank %u has no step on its drive, where rank %u has %" PRIu64
-                             ": mount that drive, or go on from a checkpoint with --resume=DIR",
+                             ": mount that drive, or continue from a checkpoint with --resume=DIR",
                              r, last, all[last].commits);
         if (all[r].commits + 1 < all[last].commits || all[r].origin != all[last].origin)
-            return zinf_fail(-EBADMSG,
-                             "rank %u has other steps on its drive than rank %u (the last is "
-                             "number %" PRIu64 " there and %" PRIu64
-                             " here): one of them is an older copy; put it back, or go on from a "
-                             "checkpoint with --resume=DIR",
-                             r, last, all[r].commits, all[last].commits);
+            return zinf_fail(
+                -EBADMSG,
+                "rank %u has other steps on its drive than rank %u (the last is "
+                "number %" PRIu64 " there and %" PRIu64
+                " here): one of them is an older copy; put it back, or continue from a "
+                "checkpoint with --resume=DIR",
+                r, last, all[r].commits, all[last].commits);
     }
     return 0;
 }

@@ -347,7 +347,9 @@ static int write_rest(const struct merging *m)
     int code = config ? transfer_write_config(config, dtype, o->output)
                       : zinf_fail(-ENOMEM, "no memory for config.json");
     cJSON_Delete(config);
-    return code ? code : zinf_folder_copy_companions(m->base, o->output, ZINF_COMPANIONS_ALL);
+    if (!code)
+        code = zinf_folder_copy_companions(m->base, o->output, ZINF_COMPANIONS_ALL);
+    return code ? code : checkpoint_copy_template(m->folder, o->output);
 }
 
 static int merge(const struct zinf_merge_options *options, const char *folder)

@@ -173,12 +173,12 @@ static void set_pieces(const struct zinf_trainer *t, uint32_t v, int32_t *to,
 static int refuse_id(const struct zinf_value *value, int32_t id)
 {
     if (value->input == ZINF_INPUT_LABELS)
-        return zinf_fail(-EINVAL,
-                         "label %d is none of the model's %lld classes (id2label in config.json)",
-                         id, (long long)value->limit);
+        return zinf_fail(
+            -EINVAL, "label %d is not one of the model's %lld classes (id2label in config.json)",
+            id, (long long)value->limit);
     if (value->input == ZINF_INPUT_TOKEN_TYPES)
         return zinf_fail(-EINVAL,
-                         "token type %d is none of the model's %lld (config.json): take the "
+                         "token type %d is not one of the model's %lld (config.json): take the "
                          "tokenizer that belongs to the model",
                          id, (long long)value->limit);
     return zinf_fail(-EINVAL,
@@ -289,6 +289,7 @@ int trainer_set_lengths(struct zinf_trainer *t, const struct zinf_batch *batch)
     const int64_t source = batch->source_len > 0 ? batch->source_len : s->source_seq;
     t->compute.source_seq = s->n_chunks > 1 ? s->chunk_source : source;
     t->compute.chunk.source_whole = source;
+    t->visited = s->n_chunks > 1 ? setup_chunks_with(s, seq, source) : 1;
     return code;
 }
 
@@ -412,6 +413,17 @@ bool trainer_is_shorter(const struct zinf_trainer *t)
     return t->compute.seq < t->setup.chunk_seq || t->compute.source_seq < t->setup.chunk_source;
 }
 
+/* What is carried of chunks with rows. Ranks that share a sequence exchange that of all. */
+static uint64_t carried_bytes(const struct zinf_trainer *t, const struct zinf_op *op)
+{
+    const bool apart = !in_parts(&t->setup) && op->kind <= OP_WRITE && op->lane != ZINF_LANE_NET;
+    const int64_t sample = setup_sample(&t->setup, op->micro);
+    const int64_t left = apart ? trainer_visited(t, sample) - op->of_chunk : 0;
+    const uint64_t rest =
+        left > 0 ? (uint64_t)left * t->setup.walk.stages[op->stage].carried[op->visit] : 0;
+    return apart && rest < op->bytes ? rest : op->bytes;
+}
+
 static uint64_t packed_bytes(const struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_packed *p = zinf_tiers_packed(
@@ -426,9 +438,13 @@ static uint64_t packed_bytes(const struct zinf_trainer *t, const struct zinf_op 
 uint64_t trainer_moved(void *context, const struct zinf_op *op)
 {
     const struct zinf_trainer *t = context;
+    if (trainer_is_beyond(t, op))
+        return 0;
     const bool stored = op->kind == OP_READ || op->kind == OP_WRITE || op->kind == OP_PACKED_IN;
     if (op->flags & OP_ANY_PACKED && stored)
         return packed_bytes(t, op);
+    if (op->flags & OP_CARRIED)
+        return carried_bytes(t, op);
     if (!(op->flags & OP_VALUE))
         return op->bytes;
     const struct zinf_value *value = &t->setup.graph->values[op->arg];
@@ -461,8 +477,11 @@ static double visit_share(const struct zinf_trainer *t, const struct zinf_op *op
 double trainer_share(void *context, const struct zinf_op *op)
 {
     const struct zinf_trainer *t = context;
+    if (trainer_is_beyond(t, op))
+        return 0;
     const double visited = op->kind < OP_STAGES ? 1 : visit_share(t, op);
-    if (!trainer_is_shorter(t) || op->flags & OP_ANY_PACKED)
+    const bool shorter = trainer_is_shorter(t) || op->flags & OP_CARRIED;
+    if (!shorter || op->flags & OP_ANY_PACKED)
         return visited;
     if (op->kind < OP_STAGES)
         return op->bytes ? (double)trainer_moved(context, op) / (double)op->bytes : 1;

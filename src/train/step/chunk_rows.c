@@ -72,7 +72,9 @@ int trainer_take_chunks(struct zinf_trainer *t)
     c->sums = calloc(n_values, sizeof *c->sums);
     if (!c->class_rows || !c->pieces || !c->holds || !c->sums)
         return zinf_fail(-ENOMEM, "no memory for the rows of chunks");
-    int code = take_events(t, c->read);
+    int code = trainer_take_visited(t);
+    if (!code)
+        code = take_events(t, c->read);
     if (!code)
         code = take_events(t, c->told);
     if (!code)
@@ -97,6 +99,7 @@ void trainer_release_chunks(struct zinf_trainer *t)
     }
     free(c);
     t->chunks = NULL;
+    trainer_release_visited(t);
     trainer_release_pairs(t);
     trainer_release_embedded(t);
 }
@@ -134,6 +137,7 @@ void trainer_chunk_batch(struct zinf_trainer *t, const struct zinf_batch *batch,
     c->batch = *batch;
     c->samples = (uint64_t)samples;
     c->class_weights = class_weights;
+    trainer_visit(t, batch, samples);
     for (uint64_t i = 0; has_input(t, ZINF_INPUT_LABELS) && i < c->samples; i++)
         c->class_rows[i] = trainer_class_row(t, batch, i);
     for (uint32_t v = 0; v < g->n_values; v++)
@@ -376,6 +380,18 @@ int trainer_chunk_reads(struct zinf_trainer *t, const struct zinf_op *op)
 
 /* ---- a program ---- */
 
+/* Nobody tells losses of chunks without rows. */
+static void clear_losses(struct zinf_trainer *t, uint32_t v)
+{
+    const struct setup *s = &t->setup;
+    const struct walk_value *value = &s->walk.values[v];
+    char *losses =
+        host_at(&t->plan, t->plan.at.h_losses + (uint64_t)s->n_micro * value->bytes_before);
+    for (int64_t m = 0; m < s->n_micro; m++)
+        if (setup_chunk(s, m) >= trainer_visited(t, setup_sample(s, m)))
+            memset(losses + (uint64_t)m * value->bytes, 0, value->bytes);
+}
+
 void trainer_chunk_begin(struct zinf_trainer *t)
 {
     struct chunk_rows *c = t->chunks;
@@ -383,8 +399,11 @@ void trainer_chunk_begin(struct zinf_trainer *t)
     if (!c)
         return;
     memset(c->sums, 0, n * sizeof *c->sums);
-    for (uint32_t v = 0; v < n; v++)
+    for (uint32_t v = 0; v < n; v++) {
         c->holds[v] = -1;
+        if (plan_keeps_losses(&t->plan) && zinf_value_is_told(t->setup.graph->values[v].kind))
+            clear_losses(t, v);
+    }
     c->n_read = c->n_told = c->n_added = 0;
     trainer_pairs_begin(t);
     trainer_embedded_begin(t);

@@ -23,10 +23,15 @@ struct ring {
     uint32_t n;
 };
 
-/* The sample and group of chunks whose gradients a slot has (emit_carried.c). */
+/* The sample and group of chunks whose gradients a slot has, and the chunk that was the last to
+ * look at them (emit_carried.c). */
 struct d_carried_left {
     uint64_t sample;
-    uint32_t group;
+    uint32_t group, chunk;
+};
+/* Operations [first, end) that have brought data to a slot. */
+struct loads {
+    uint32_t first, end;
 };
 
 /* The resources that an operation reads and writes. Only operations of stages need more room than
@@ -78,7 +83,9 @@ struct trip {
     bool is_update;   /* its writes must wait until the record of the step before is written */
     bool updates_end; /* all updates of the unit come before it */
     bool encoded;     /* its image with codes is there already */
+    bool gradient;    /* of carried data */
     uint16_t flags;
+    uint32_t stage, of_chunk; /* of carried data */
     struct zinf_location home;
     uint64_t whole_bytes, slice_bytes, slice_at, squares_bytes, code_bytes;
     struct stop stops[WAYPOINTS];
@@ -94,6 +101,7 @@ struct emitter {
     uint32_t position;    /* number of the next computation */
     uint32_t deadline;    /* of the operations that are appended now */
     uint16_t flags;       /* of the operations that are appended now */
+    int16_t chunk;        /* the same (op.h), of those that have none of their own */
     bool makes_rows;      /* the program makes only logits: no loss and no REFERENCE values */
     bool without_sources; /* a decoding call without new source tokens */
     bool forward_alone;   /* the program has no backward: what stages keep for it is not stored */
@@ -107,6 +115,7 @@ struct emitter {
 
     struct ring slots[SLOT_SIZES], xs, kept, carried, d_carried;
     uint32_t *carried_filled;              /* [carried.n]: end of the chunks that the slot has */
+    struct loads *carried_loads;           /* [carried.n]: in this piece of the program */
     struct d_carried_left *d_carried_left; /* [d_carried.n]: whose gradients the slot has */
     zinf_resource *carried_home;           /* [carried_homes], then those of gradients */
     zinf_pool files, packed, packed_slots, packed_grads, codes, code_slots, updated, grads,
@@ -284,6 +293,8 @@ void emit_d_carried_made(struct emitter *e, uint32_t stage, struct span_of chunk
 struct zinf_location emit_carried_at(const struct emitter *e, uint32_t stage, uint64_t number,
                                      bool gradient);
 zinf_resource emit_carried_home(const struct emitter *e, uint64_t number, bool gradient);
+/* Call before a piece ends: what slots have was brought there for chunks of later pieces, too. */
+void emit_carried_cut(struct emitter *e);
 /* emit_keys.c: for sequences in parts, for the sample that begins with micro-batch `first`.
  * emit_gather_keys gathers what the stage carries on all ranks along CONTEXT. emit_sum_keys adds up
  * its gradients over all parts, on the rank that has made the chunk. */

@@ -29,6 +29,7 @@ static struct zinf_operand gradient_of(struct emitter *e, uint32_t value, int64_
 static struct zinf_operand give(struct emitter *e, const struct crossing *c, bool value,
                                 struct uses *uses)
 {
+    e->micro = (int16_t)c->gives;
     uses_read(uses, crossing_of(e, c->gives));
     if (c->reference)
         return emit_reference_at(e, c->value, c->gives);
@@ -77,6 +78,7 @@ static void emit_crossing(struct emitter *e, const struct crossing *c, bool next
     emit(e, &op, &uses);
     if (c->reference)
         return;
+    e->micro = (int16_t)(takes ? c->takes : c->gives);
     if (takes && !next)
         emit_value_made(e, c->value, c->takes, at[1]);
     if (takes && next && plan_gradients_leave(e->p))

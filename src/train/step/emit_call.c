@@ -35,6 +35,7 @@ struct call emit_call_of(struct emitter *e, uint32_t s, enum zinf_pass pass, uin
                .unit = unit,
                .stage = (int32_t)s,
                .visit = (int32_t)visit,
+               .chunk = (int16_t)emit_chunk(e, micro),
                .at = e->operands,
                .flops = size->work,
                .bytes = (uint64_t)size->bytes},
@@ -414,10 +415,12 @@ void call_join(struct emitter *e, const struct call *c, uint32_t i, uint32_t sum
                                       e->contributions[i].sums[part]};
     const uint32_t unit = call_unit(c, i);
     e->deadline = e->position + 1;
+    e->chunk = c->op.chunk;
     if (is_shared(c, i))
         join_shares(e, c, unit, both);
     else
         emit_grad_join(e, unit, both[0], both[1], (struct zinf_span){0});
+    e->chunk = 0;
     e->deadline = INHERITED;
 }
 

@@ -61,7 +61,10 @@ static struct trip trip_of(const struct emitter *e, uint32_t s, struct span_of c
         home.memory += behind;
     struct trip t = {.unit = e->walk->graph->stages[s].in.at[0],
                      .is_value = true,
+                     .gradient = gradient,
                      .flags = OP_CARRIED,
+                     .stage = s,
+                     .of_chunk = chunks.first,
                      .home = home,
                      .whole_bytes = home.bytes};
     t.stops[VALUE_HOME] =
@@ -102,6 +105,56 @@ static void move(struct emitter *e, uint32_t s, struct span_of chunks, bool grad
     e->deadline = deadline;
 }
 
+/* ---- chunks that nobody has rows of ---- */
+
+/* Chunk `chunk` looks at what some operations have brought. They are left out if the first chunk
+ * that does so has no rows; any: they are needed for others as well. */
+static void look_at(struct emitter *e, uint32_t at, uint32_t chunk, bool any)
+{
+    const struct loads *loads = &e->carried_loads[at];
+    for (uint32_t i = loads->first; i < loads->end && !e->code; i++) {
+        struct zinf_op *op = &e->program->ops[i];
+        if (any || op->chunk > (int)chunk)
+            op->chunk = any ? 0 : (int16_t)chunk;
+    }
+}
+
+void emit_carried_cut(struct emitter *e)
+{
+    for (uint32_t at = 0; at < e->carried.n; at++) {
+        look_at(e, at, 0, true);
+        e->carried_loads[at] = (struct loads){0, 0};
+    }
+}
+
+/* Ranks that share a sequence exchange all chunks. */
+static int16_t for_chunk(const struct emitter *e, uint32_t chunk)
+{
+    return in_parts(e->p->setup) ? 0 : (int16_t)chunk;
+}
+
+static uint32_t own_chunk(const struct emitter *e)
+{
+    return (uint32_t)setup_chunk(e->p->setup, e->micro);
+}
+
+/* Brings chunks to a slot of the ring that may have others of the group already (hit). */
+static void bring(struct emitter *e, uint32_t s, struct span_of chunks, uint32_t at, bool hit)
+{
+    const struct zinf_operand slot = zinf_in(e->carried.buffer[at], 0);
+    const uint32_t own = own_chunk(e), first = e->program->n_ops;
+    e->chunk = for_chunk(e, own);
+    move(e, s, chunks, false, slot, false);
+    e->chunk = 0;
+    const bool more = e->program->n_ops > first;
+    if (hit)
+        look_at(e, at, own, more);
+    if (!hit || more)
+        e->carried_loads[at] = (struct loads){first, e->program->n_ops};
+}
+
+/* ---- slots ---- */
+
 /* The group's slot, with chunks up to `end` in it, of which those from `made` on will be made. */
 struct zinf_operand emit_carried(struct emitter *e, uint32_t s, uint64_t sample, uint32_t group,
                                  struct span_of made, struct uses *uses)
@@ -113,7 +166,7 @@ struct zinf_operand emit_carried(struct emitter *e, uint32_t s, uint64_t sample,
         e->carried_filled[at] = group * (uint32_t)carried_span(e->p);
     if (!e->code && carried_groups(e->p) == 1 && e->carried_filled[at] < made.first)
         e->code = zinf_fail(-EINVAL, "stage %u reads chunks that were not computed", s);
-    move(e, s, (struct span_of){e->carried_filled[at], made.first}, false, slot, false);
+    bring(e, s, (struct span_of){e->carried_filled[at], made.first}, at, hit);
     if (e->carried_filled[at] < made.end)
         e->carried_filled[at] = made.end;
     if (made.end > made.first)
@@ -125,24 +178,29 @@ struct zinf_operand emit_carried(struct emitter *e, uint32_t s, uint64_t sample,
 
 void emit_carried_made(struct emitter *e, uint32_t s, uint32_t chunk, struct zinf_operand slot)
 {
+    e->chunk = for_chunk(e, chunk);
     if (carried_groups(e->p) > 1)
         move(e, s, (struct span_of){chunk, chunk + 1}, false, slot, true);
+    e->chunk = 0;
 }
 
 /* Gradients of a group leave the device when another one takes its slot, if a chunk that is still
  * to come looks at them: backward goes from the last chunk to the first, and each up to its own. */
 static void leave(struct emitter *e, uint32_t s, uint64_t sample, uint32_t at)
 {
-    const uint32_t own = (uint32_t)setup_chunk(e->p->setup, e->micro);
+    const uint32_t own = own_chunk(e);
     const uint32_t span = (uint32_t)carried_span(e->p);
     const struct d_carried_left *left = &e->d_carried_left[at];
     const uint32_t first = left->group * span, end = first + span;
     const bool there = e->d_carried.buffer[at] != ZINF_NO_BUFFER && left->sample == sample;
     const struct zinf_operand slot = zinf_in(e->d_carried.buffer[at], 0);
+    e->chunk = for_chunk(e, left->chunk);
     if (there)
         move(e, s, (struct span_of){first, end < own + 1 ? end : own + 1}, true, slot, true);
+    e->chunk = 0;
 }
 
+/* The first chunk with rows in backward finds no gradients: it makes the group's zeros. */
 struct zinf_operand emit_d_carried(struct emitter *e, uint32_t s, uint64_t sample, uint32_t group,
                                    struct span_of chunks, bool fresh, struct uses *uses)
 {
@@ -154,9 +212,11 @@ struct zinf_operand emit_d_carried(struct emitter *e, uint32_t s, uint64_t sampl
         leave(e, s, sample, next);
     const uint32_t at = ring_find(e, &e->d_carried, number, &hit);
     const struct zinf_operand slot = zinf_in(e->d_carried.buffer[at], 0);
-    e->d_carried_left[at] = (struct d_carried_left){sample, group};
+    e->d_carried_left[at] = (struct d_carried_left){sample, group, own_chunk(e)};
+    e->chunk = for_chunk(e, own_chunk(e) + 1);
     if (!hit && !fresh)
         move(e, s, chunks, true, slot, false);
+    e->chunk = 0;
     uses_write(uses, e->d_carried.buffer[at]);
     return slot;
 }

@@ -84,7 +84,9 @@ void emit_choice_made(struct emitter *e, uint32_t stage, int64_t micro, struct r
     if (value.tenant)
         uses_read(&out, zinf_operand_buffer(&value));
     uses_write(&out, e->choice);
+    e->chunk = (int16_t)setup_chunk(p->setup, micro);
     emit_copy(e, &choice, &out);
+    e->chunk = 0;
     decide(e, stage, micro == micros.first, list);
     const struct zinf_home *swept = &p->homes[chooser->sweep.at[0]];
     if (p->chosen_backward && micro + 1 == micros.end && legs_meet(way_fetch(&p->travel, swept)))

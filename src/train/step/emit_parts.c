@@ -24,9 +24,12 @@ static void join_part(struct emitter *e, const struct call *c, uint32_t part)
     }
 }
 
-static void join_parts(struct emitter *e, const struct call *c)
+/* Of all parts, also if the last one had no row in its last chunk. */
+static void join_parts(struct emitter *e, const struct call *last)
 {
+    struct call all = *last, *c = &all;
     const uint32_t parts = (uint32_t)setup_own_parts(e->p->setup);
+    all.op.chunk = 0;
     for (uint32_t i = 0; i < call_n_units(c); i++) {
         if (!unit_trains(e->p->setup, call_unit(c, i)))
             continue;

@@ -68,5 +68,6 @@ void emit_cut(struct emitter *e)
     for (uint32_t u = 0; u < e->p->setup->n_units; u++)
         if (emit_is_staged(e, u))
             e->lives_on[n++] = e->staged[u];
+    emit_carried_cut(e);
     e->code = zinf_program_cut(e->program, e->n_fixed, e->lives_on, n, e->taker);
 }

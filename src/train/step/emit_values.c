@@ -96,6 +96,15 @@ static struct trip trip_of(const struct emitter *e, const struct thing *of, stru
     return t;
 }
 
+/* Nothing moves of a chunk that nobody has rows of. */
+static void emit_of_chunk(struct emitter *e, const struct thing *t, struct trip *trip,
+                          const struct legs *legs)
+{
+    e->chunk = (int16_t)setup_chunk(e->p->setup, t->micro);
+    emit_way(e, trip, legs);
+    e->chunk = 0;
+}
+
 static struct zinf_operand make(struct emitter *e, const struct thing *t, struct uses *uses)
 {
     bool hit;
@@ -110,7 +119,7 @@ static void send(struct emitter *e, const struct thing *t, struct zinf_operand x
     struct trip trip = trip_of(e, t, x);
     uint32_t deadline = e->deadline;
     e->deadline = e->position + 2;
-    emit_way(e, &trip, &legs);
+    emit_of_chunk(e, t, &trip, &legs);
     e->deadline = deadline;
 }
 
@@ -124,7 +133,7 @@ static struct zinf_operand bring(struct emitter *e, const struct thing *t)
     struct legs legs = way_value_back(&e->p->travel, e->p->x_tier);
     struct trip trip = trip_of(e, t, x);
     e->deadline = INHERITED;
-    emit_way(e, &trip, &legs);
+    emit_of_chunk(e, t, &trip, &legs);
     e->deadline = deadline;
     return x;
 }

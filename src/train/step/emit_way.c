@@ -104,6 +104,9 @@ void emit_leg(struct emitter *e, struct trip *t, const struct leg *leg)
                          .axis = (uint8_t)leg->axis,
                          .unit = t->is_value ? -1 : (int32_t)t->unit,
                          .arg = t->is_value ? (int32_t)t->unit : 0,
+                         .stage = (int32_t)t->stage,
+                         .visit = t->gradient,
+                         .of_chunk = (int16_t)t->of_chunk,
                          .at = at,
                          .n_at = 2,
                          .bytes = bytes_of(e, t, leg)};

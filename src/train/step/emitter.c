@@ -134,6 +134,7 @@ static void take_arrays(struct emitter *e)
 {
     const uint32_t n = e->p->setup->n_units;
     e->carried_filled = array(e, e->carried.n, sizeof *e->carried_filled);
+    e->carried_loads = array(e, e->carried.n, sizeof *e->carried_loads);
     e->d_carried_left = array(e, e->d_carried.n, sizeof *e->d_carried_left);
     e->staged = array(e, n, sizeof *e->staged);
     e->staged_as = array(e, n, sizeof *e->staged_as);
@@ -210,6 +211,7 @@ int emitter_finish(struct emitter *e)
     ring_fini(&e->d_carried);
     free(e->carried_home);
     free(e->carried_filled);
+    free(e->carried_loads);
     free(e->d_carried_left);
     free(e->staged);
     free(e->staged_as);
@@ -294,6 +296,7 @@ void emit(struct emitter *e, struct zinf_op *op, const struct uses *given)
         return;
     op->micro = op_updates(op->kind) ? -1 : e->micro;
     op->flags |= e->flags;
+    op->chunk = op->chunk ? op->chunk : e->chunk;
     op->deadline = e->deadline;
     const uint16_t kept = op->kind == OP_READ ? OP_KEPT : 0;
     if (op->flags & (OP_CHOSEN | OP_UNCHOSEN | kept)) {

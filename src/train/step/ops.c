@@ -406,7 +406,12 @@ static int run_link_sum_keys(struct zinf_trainer *t, const struct zinf_op *op)
 static int run_choose(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct zinf_stage *stage = &t->setup.graph->stages[op->stage];
-    uint64_t rows = zinf_rows_count(&t->compute, t->setup.graph->values[stage->out.at[0]].rows_of);
+    const uint64_t all =
+        zinf_rows_count(&t->compute, t->setup.graph->values[stage->out.at[0]].rows_of);
+    const uint64_t rows =
+        setup_chunk(&t->setup, op->micro) < trainer_visited(t, setup_sample(&t->setup, op->micro))
+            ? all
+            : 0;
     int32_t *list = at(op, 0);
     int code = zinf_choice_list(list, stage, at(op, 1), rows);
     for (uint32_t v = 0; !code && v < stage->sweep.n; v++) {
@@ -476,8 +481,12 @@ bool trainer_skip_op(void *context, const struct zinf_op *op)
         return true;
     if (op->flags & OP_OF_ROW && setup_chunk(&t->setup, op->micro) != t->logits_chunk)
         return true;
+    if (trainer_is_beyond(t, op))
+        return !trainer_begins_sums(t, op);
     const bool moves = op->kind == OP_READ || op->kind == OP_WRITE;
     if (moves && op->where->head && !trainer_moved(context, op)) /* RAM has all of it */
+        return true;
+    if (op->flags & OP_CARRIED && op->bytes && !trainer_moved(context, op))
         return true;
     if (op->kind == OP_READ && op->flags & OP_KEPT && t->pending[op->unit] == PENDING_ZEROS)
         return true;

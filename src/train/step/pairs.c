@@ -383,11 +383,23 @@ int trainer_pairs_pull(struct zinf_trainer *t, int64_t micro, float *pulls)
 
 /* ---- a program ---- */
 
+/* Nobody tells of chunks without rows. */
+static void clear_parts(struct zinf_trainer *t)
+{
+    const int64_t n = t->setup.n_chunks;
+    for (int64_t i = 0; i < t->pairs->samples; i++) {
+        struct zinf_preference_sums *parts = t->pairs->parts + own_place(t, i) * n;
+        const int64_t visited = trainer_visited(t, i);
+        memset(parts + visited, 0, (uint64_t)(n - visited) * sizeof *parts);
+    }
+}
+
 void trainer_pairs_begin(struct zinf_trainer *t)
 {
     if (t->pairs) {
         t->pairs->has_told = false;
         t->pairs->n_made = 0;
+        clear_parts(t);
     }
 }
 

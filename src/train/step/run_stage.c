@@ -264,23 +264,43 @@ static bool begins_part(const struct setup *s, int64_t micro)
     return micro % each == each - 1;
 }
 
+/* The same of the chunks that are visited. Of parts, the call that begins one is made in any case.
+ */
+static bool begins_gradients(const struct zinf_trainer *t, int64_t micro)
+{
+    const struct setup *s = &t->setup;
+    return in_parts(s) ? begins_part(s, micro)
+                       : setup_chunk(s, micro) == trainer_visited(t, setup_sample(s, micro)) - 1;
+}
+
+/* The last of the chunks that are visited that looks at a group. */
+static int64_t last_of_group(const struct zinf_trainer *t, const struct zinf_op *op, int64_t group)
+{
+    const int64_t last = carried_last(&t->plan, (uint32_t)op->stage, (uint32_t)group);
+    const int64_t visited = trainer_visited(t, setup_sample(&t->setup, op->micro));
+    return last < visited ? last : visited - 1;
+}
+
 /* For a stage whose rows look ahead: all chunks are available. */
-static void set_all_chunks(const struct setup *s, int64_t micro, int64_t rows,
+static void set_all_chunks(const struct zinf_trainer *t, int64_t micro, int64_t rows,
                            struct zinf_chunk *chunk)
 {
+    const struct setup *s = &t->setup;
     const int64_t own = setup_chunk(s, micro);
     chunk->first = own * rows;
     chunk->near = 0;
     chunk->near_end = s->n_chunks * rows;
     chunk->begins = chunk->ends = true;
     chunk->placed = in_parts(s);
-    chunk->fresh = begins_part(s, micro);
+    chunk->fresh = begins_gradients(t, micro);
 }
 
 /* Sets the operation's rows within their sequence, and the rows that it looks at: those of a group
  * (arg), or its own if the stage carries nothing. Chunks of a source have the source's rows. */
-static void set_chunk(const struct plan *p, const struct zinf_op *op, struct zinf_chunk *chunk)
+static void set_chunk(const struct zinf_trainer *t, const struct zinf_op *op,
+                      struct zinf_chunk *chunk)
 {
+    const struct plan *p = &t->plan;
     const struct setup *s = p->setup;
     const uint32_t stage = (uint32_t)op->stage;
     const int64_t own = setup_chunk(s, op->micro), span = carried_span(p);
@@ -297,7 +317,7 @@ static void set_chunk(const struct plan *p, const struct zinf_op *op, struct zin
         whole || group == (carrying ? carried_needs(p, stage, own) : carried_first(p, stage, own));
     chunk->ends = whole || group == own / span;
     chunk->fresh = carries && (chunk->placed  ? begins_part(s, op->micro)
-                               : !in_parts(s) ? carried_last(p, stage, (uint32_t)group) == own
+                               : !in_parts(s) ? last_of_group(t, op, group) == own
                                               : false);
 }
 
@@ -318,10 +338,11 @@ static void set_place(const struct zinf_trainer *t, const struct zinf_op *op,
     if (s->n_chunks == 1)
         return;
     *compute = walk_compute(s->walk.graph, stage, compute);
+    compute->chunk.visited = trainer_visited(t, setup_sample(s, op->micro));
     if (walk_is_of_source(s->walk.graph, stage) || compute->chunk.keys_first)
-        set_all_chunks(s, op->micro, walk_rows(s->walk.graph, stage, compute), &compute->chunk);
+        set_all_chunks(t, op->micro, walk_rows(s->walk.graph, stage, compute), &compute->chunk);
     else
-        set_chunk(&t->plan, op, &compute->chunk);
+        set_chunk(t, op, &compute->chunk);
 }
 
 /* Products of shorter sequences were not on the list, so their bits were not compared. */
@@ -368,6 +389,48 @@ static struct zinf_frame frame_of(struct zinf_trainer *t, const struct zinf_op *
     };
 }
 
+/* ---- chunks that nobody has rows of ---- */
+
+bool trainer_begins_sums(const struct zinf_trainer *t, const struct zinf_op *op)
+{
+    if (op->kind < OP_STAGES)
+        return false;
+    const enum zinf_pass pass = kind_pass(op->kind);
+    const uint32_t stage = (uint32_t)op->stage;
+    const uint32_t first = t->setup.walk.stages[stage].carried[0]
+                               ? carried_first(&t->plan, stage, setup_chunk(&t->setup, op->micro))
+                               : 0;
+    return pass == ZINF_PASS_WHOLE ||
+           (pass == ZINF_PASS_BACKWARD && begins_part(&t->setup, op->micro) &&
+            op->arg == (int32_t)first);
+}
+
+/* Later calls add to the gradients of units, and those of other chunks of a part to gradients of
+ * keys and values that stay on the device: all begin with zeros. Of units beside a sweep that rows
+ * choose, the first visit begins them. */
+static int begin_sums(struct zinf_trainer *t, const struct zinf_op *op,
+                      const struct zinf_stage *stage, const struct frame_arrays *a)
+{
+    const struct plan *p = &t->plan;
+    const struct zinf_device_ops *ops = t->setup.device->ops;
+    struct zinf_queue *queue = t->queues[ZINF_LANE_DEVICE];
+    const enum zinf_pass pass = kind_pass(op->kind);
+    const uint64_t carried = t->setup.walk.stages[op->stage].carried[1];
+    const uint32_t n = unpack(a, op, stage, pass);
+    int code = 0;
+    for (uint32_t i = stage->choice.n && op->visit ? stage->units.n : 0; !code && i < n; i++) {
+        const uint32_t visit = i - stage->units.n + (pass == ZINF_PASS_WHOLE ? 0 : op->visit);
+        const uint32_t unit = i < stage->units.n ? stage->units.at[i] : stage->sweep.at[visit];
+        const uint64_t elems = t->setup.layout.units[unit].padded_elems;
+        if (a->grads[i])
+            code = ops->fill_zero(queue, a->grads[i], elems * sizeof(float));
+    }
+    if (!code && in_parts(&t->setup) && carried && carried_groups(p) == 1)
+        code = ops->fill_zero(queue, zinf_address(&op->at[op->n_at - 1 - has_kept(p, op)]),
+                              (uint64_t)t->setup.n_chunks * carried);
+    return code;
+}
+
 int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
 {
     const struct plan *p = &t->plan;
@@ -377,6 +440,8 @@ int trainer_run_stage(struct zinf_trainer *t, const struct zinf_op *op)
     enum zinf_pass pass = pass_of(op);
     const bool back = is_backward(pass);
     struct zinf_compute compute = t->compute;
+    if (trainer_is_beyond(t, op))
+        return begin_sums(t, op, stage, a);
     if (op->flags & OP_REFERENCE) {
         compute.reference = true;
         compute.train = false;

@@ -201,7 +201,7 @@ static int fail_in_place(const struct zinf_trainer *t)
 {
     return zinf_fail(-ERANGE,
                      "step %llu: the gradient is not finite, and zinf.schedule "
-                     "\"update-in-place\" cannot take its updates back: go on from the last "
+                     "\"update-in-place\" cannot take its updates back: continue from the last "
                      "checkpoint, with a lower lr or another schedule",
                      (unsigned long long)t->step);
 }

@@ -120,6 +120,12 @@ int trainer_take_chunks(struct zinf_trainer *t);
 void trainer_release_chunks(struct zinf_trainer *t);
 void trainer_chunk_batch(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples,
                          bool of_step, const float *class_weights);
+/* visited.c: how many chunks of one of the step's samples are visited: those in which it has rows.
+ * Taken once, for sequences in chunks; trainer_visit: of a batch whose lengths are set. */
+int64_t trainer_visited(const struct zinf_trainer *t, int64_t sample);
+int trainer_take_visited(struct zinf_trainer *t);
+void trainer_release_visited(struct zinf_trainer *t);
+void trainer_visit(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples);
 /* Before a program of stages, and after it: its losses are added up then. */
 void trainer_chunk_begin(struct zinf_trainer *t);
 int trainer_chunk_end(struct zinf_trainer *t);
@@ -242,6 +248,10 @@ double trainer_share(void *context, const struct zinf_op *op);
  * as in the last step. The program itself assumes that all choices are equally likely. */
 double trainer_share_as_chosen(void *context, const struct zinf_op *op);
 bool trainer_is_shorter(const struct zinf_trainer *t);
+/* Whether the operation is of a chunk in which its sample has no rows. It is then left out, unless
+ * it begins sums of gradients: those it makes zeros (trainer_begins_sums, run_stage.c). */
+bool trainer_is_beyond(const struct zinf_trainer *t, const struct zinf_op *op);
+bool trainer_begins_sums(const struct zinf_trainer *t, const struct zinf_op *op);
 /* calibrate.c: the predicted seconds of the step that begins, for the lengths that were set and the
  * updates that are pending; 0: not known. rests: the step makes no speculative updates. */
 double trainer_expected_seconds(struct zinf_trainer *t, bool rests);

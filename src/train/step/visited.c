@@ -1,0 +1,68 @@
+/*
+ * visited: which chunks of its samples a step goes through: those in which a sample has tokens. Its
+ * program is for the longest sample there may be; operations that serve other chunks are left out.
+ * Chunks behind a sample have padding alone, of which all that is made is zero: no row of the
+ * sample sees it, and no loss counts it. So results have the bits that visiting them gives.
+ */
+#include "train/trainer.h"
+
+#include <stdlib.h>
+
+int trainer_take_visited(struct zinf_trainer *t)
+{
+    const uint64_t n = (uint64_t)setup_samples(&t->setup);
+    t->visited_of = calloc(n + 1, sizeof *t->visited_of);
+    if (!t->visited_of)
+        return zinf_fail(-ENOMEM, "no memory for the chunks of samples");
+    for (uint64_t i = 0; i < n; i++)
+        t->visited_of[i] = t->visited;
+    return 0;
+}
+
+void trainer_release_visited(struct zinf_trainer *t)
+{
+    free(t->visited_of);
+    t->visited_of = NULL;
+}
+
+int64_t trainer_visited(const struct zinf_trainer *t, int64_t sample)
+{
+    return t->visited_of ? t->visited_of[sample] : t->visited;
+}
+
+bool trainer_is_beyond(const struct zinf_trainer *t, const struct zinf_op *op)
+{
+    return op->chunk && op->chunk >= trainer_visited(t, setup_sample(&t->setup, op->micro));
+}
+
+/* ---- a batch ---- */
+
+/* Rows behind the batch's longest sample do not exist. Whether padding within it changes nothing,
+ * too: where rows see later ones, segments tell them what is padding, and a loss that balances
+ * experts counts it. */
+static bool padding_is_nothing(const struct zinf_trainer *t, const struct zinf_batch *batch)
+{
+    const struct zinf_graph *g = t->setup.walk.graph;
+    bool masked = true, balanced = false;
+    for (uint32_t v = 0; v < g->n_values; v++) {
+        const struct zinf_value *value = &g->values[v];
+        const bool segments =
+            value->input == ZINF_INPUT_SEGMENTS || value->input == ZINF_INPUT_SOURCE_SEGMENTS;
+        if (value->kind == ZINF_VALUE_INPUT && segments)
+            masked &= batch->inputs[value->input] != NULL;
+        balanced |= value->kind == ZINF_VALUE_LOSS && v != g->loss;
+    }
+    return !balanced && (masked || !t->setup.walk.keys_first);
+}
+
+void trainer_visit(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples)
+{
+    const int32_t *lengths = batch->lengths, *sources = batch->source_lengths;
+    const bool knows = lengths && padding_is_nothing(t, batch);
+    for (int64_t i = 0; i < setup_samples(&t->setup); i++) {
+        const int64_t source = knows && i < samples && sources ? sources[i] : 0;
+        const int64_t own =
+            knows && i < samples ? setup_chunks_with(&t->setup, lengths[i], source) : t->visited;
+        t->visited_of[i] = own < 1 ? 1 : own < t->visited ? own : t->visited;
+    }
+}
