@@ -341,7 +341,7 @@ check "eight parts of four heads" fails train llama bad --config eight.json
 check "are refused" complains "the number of heads, 4, is not a multiple"
 "$zinf" init --arch deberta-v2 --size v3-base --layers 1 --hidden 64 --heads 4 --tokenizer bytes \
     --config-only --output deberta >/dev/null
-sed -i 's/"share_att_key": *true/"share_att_key": false/' deberta/config.json
+sed -i 's/\("share_att_key":\)[^,}]*/\1 false/' deberta/config.json
 printf 'text,label\na,b\nb,c\n' >rows.csv
 check "products of relative positions" fails "$zinf" train --model deberta --init --data rows.csv \
     --config ram.json --output bad
