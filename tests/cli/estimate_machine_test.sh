@@ -216,6 +216,7 @@ words() {
         estimate 1 --machine 4090,rm=64G && complains "'rm'" "did you mean ram" &&
         estimate 1 --machine 4090,ram && complains "'ram' is no figure" &&
         estimate 1 --machine 4090,ram=lots && complains "ram=lots is no size" &&
+        estimate 1 --machine 4090,ram=64 && complains "ram=64 has no unit: write ram=64GiB" &&
         estimate 1 --machine 4090,link=-1 && complains "link=-1 is no number above 0" &&
         estimate 1 --machine 4090,link=nan && complains "link=nan" &&
         estimate 1 --machine 4090,nvme=7 && complains "READ/WRITE" &&
