@@ -308,7 +308,8 @@ static const char fp16_remedy[] =
     "neither for fp32";
 
 /* Weights do not change while steps are skipped. A scale that does not change either may meet one
- * batch that overflows, or two, but not so many in a row unless no batch can be learned any more. */
+ * batch that overflows, or two, but not so many in a row unless no batch can be learned any more.
+ */
 #define MAX_OVERFLOWS 16
 
 static int judge_row(struct zinf_trainer *t, bool overflow)
@@ -339,9 +340,10 @@ static int judge_overflow(struct zinf_trainer *t, bool overflow, double loss)
     int code = judge_row(t, overflow);
     if (!code)
         code = zinf_loss_scale_update(&t->loss_scale, overflow);
-    return code && forward && t->loss_scale.dynamic ? zinf_fail(code, "step %llu, at the smallest loss scale: %s",
-                                       (unsigned long long)t->step, fp16_remedy)
-                           : code;
+    return code && forward && t->loss_scale.dynamic
+               ? zinf_fail(code, "step %llu, at the smallest loss scale: %s",
+                           (unsigned long long)t->step, fp16_remedy)
+               : code;
 }
 
 /* Operations are measured; in the first step they run one at a time. */
