@@ -64,16 +64,25 @@ static bool padding_is_nothing(const struct zinf_trainer *t, const struct zinf_b
     return masked || !t->setup.walk.keys_first;
 }
 
+/* Ranks that share a sequence meet when it has been gone through, whoever has told something of it:
+ * so each goes through one chunk at least, and all through those in front of it. */
+static int64_t least_of_ranks(const struct setup *s)
+{
+    const int64_t last_rank = (int64_t)context_axis(s)->world - 1;
+    return in_parts(s) ? zinf_chunk_at(last_rank * s->own_chunks, s->n_chunks, s->n_parts) + 1 : 1;
+}
+
 void trainer_visit(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples)
 {
     const int32_t *lengths = batch->lengths, *sources = batch->source_lengths;
     const bool balanced = is_balanced(t), all = balanced && in_parts(&t->setup);
     const bool knows = lengths && !balanced && padding_is_nothing(t, batch);
-    const int64_t most = all ? t->setup.n_chunks : t->visited;
+    const int64_t most = all ? t->setup.n_chunks : t->visited, least = least_of_ranks(&t->setup);
     for (int64_t i = 0; i < setup_samples(&t->setup); i++) {
         const int64_t source = knows && i < samples && sources ? sources[i] : 0;
         const int64_t own =
             knows && i < samples ? setup_chunks_with(&t->setup, lengths[i], source) : most;
-        t->visited_of[i] = own < 1 ? 1 : own < most ? own : most;
+        const int64_t visited = own < most ? own : most;
+        t->visited_of[i] = visited > least ? visited : least;
     }
 }
