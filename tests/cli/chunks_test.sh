@@ -51,6 +51,35 @@ run 0 "$zinf" estimate --model model --config config.json --longest --sequence-c
     --device-memory 2MiB --device host && says "longest " "tokens in a sequence fit"
 verdict $? "or what memory has room for"
 
+# Rows of 40 tokens and fewer, where 100 are possible: a step has the bits of one for 40, and writes as
+# much. Ranks share sequences of which the rear has no rows.
+awk 'BEGIN { for (i = 0; i < 40; i++) {
+    n = i % 3 ? 40 : 15
+    printf "{\"prompt\": \"ab\", \"completion\": \"%s\"}\n",
+        substr("the quick brown fox jumps over the lazy dog and runs", i % 7 + 1, n - 5) } }' >rows.jsonl
+sed 's/"zinf": {/&"context_parts": 2, /' config.json >parts.json
+rows() { # configuration, output, options...
+    config=$1 output=$2
+    shift 2
+    run 0 "$zinf" train --model model --data rows.jsonl --config $config.json --threads 1 \
+        --progress none --steps 3 --output "$output" "$@"
+}
+written() { # folder
+    sed -n 's/.*"drive_bytes_written": \([0-9]*\).*/\1/p' "$1/log.jsonl"
+}
+check "rows shorter than a sequence" rows config long --seq-len 100 --sequence-chunk 8 --accumulate 2
+check "the same for sequences as long" rows config short --seq-len 40 --sequence-chunk 8 --accumulate 2
+check "the same bits" cmp long/model/model.safetensors short/model/model.safetensors
+test -n "$(written long)" && test "$(written long)" = "$(written short)"
+verdict $? "the same bytes are written: $(written long | tail -1), $(written short | tail -1)"
+check "in two parts" rows parts parts --seq-len 100 --sequence-chunk 8 --accumulate 2
+check "by two seats" rows parts sharing --seq-len 100 --sequence-chunk 8 --accumulate 2 \
+    --seats 2 --context-parallel 2
+check "the same bits" cmp parts/model/model.safetensors sharing/model/model.safetensors
+check "by two ranges of layers" rows config piped --seq-len 100 --sequence-chunk 8 --accumulate 2 \
+    --seats 2 --pipeline-parallel 2
+check "the same bits" cmp long/model/model.safetensors piped/model/model.safetensors
+
 flops() { # chunk: of a step with one sequence, by an estimate
     "$zinf" estimate --model model --config config.json --seq-len 600 --sequence-chunk "$1" \
         --device host --json 2>/dev/null | grep model_flops
