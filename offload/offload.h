@@ -455,6 +455,12 @@ struct zinf_machine {
     /* speed of READ while WRITE runs, as a part of its speed alone; 0 means 1 */
     double read_beside_write;
     double write_beside_read;
+    /* speed of both while the other lanes keep all CPUs busy, as a part of that while they rest; 0
+     * means 1. Where these use a part of the CPUs, as much of the loss counts. */
+    double drive_beside_cpus;
+    /* What passes until an operation begins for which its lane has waited: its thread has to wake,
+     * and a drive that had nothing to do answers its first request. For predictions only. */
+    double waking_seconds[ZINF_LANES];
 };
 enum zinf_order {
     ZINF_ORDER_SERIAL, /* one operation at a time, in the order of adding */

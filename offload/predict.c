@@ -19,8 +19,8 @@ struct fixed {
     uint32_t *by_lane; /* [n_ops] operations, lane by lane in the program's order */
     /* range of by_lane that the lane still has to run */
     uint32_t next[ZINF_LANES], end[ZINF_LANES];
-    uint32_t active[ZINF_LANES]; /* the lane's operation in progress, or NONE */
-    double begun[ZINF_LANES];
+    uint32_t active[ZINF_LANES];                 /* the lane's operation in progress, or NONE */
+    double begun[ZINF_LANES], ended[ZINF_LANES]; /* when the last operation of the lane did */
     double step,
         /* remaining time until the next operation ends, and its time; INFINITY: none is in progress
          */
@@ -112,6 +112,13 @@ static uint32_t next_ready(struct joint *j, struct fixed *f, int lane)
     return NONE;
 }
 
+/* A lane that has just ended an operation is awake. */
+static double waking(const struct fixed *f, int lane)
+{
+    const bool awake = f->ended[lane] == f->s.now && f->s.now > 0;
+    return f->options->machine && !awake ? f->options->machine->waking_seconds[lane] : 0;
+}
+
 /* Starts operations that are ready. One that is left out ends at once and may make others ready. */
 static void start_ready(struct joint *j, struct fixed *f)
 {
@@ -135,7 +142,7 @@ static void start_ready(struct joint *j, struct fixed *f)
             f->active[lane] = i;
             f->begun[lane] = f->s.now;
             simulation_start(&f->s, &p->ops[i]);
-            f->s.left[lane] *= share;
+            f->s.left[lane] = f->s.left[lane] * share + waking(f, lane);
             note_work(f->out, &p->ops[i], share);
         }
     }
@@ -149,6 +156,7 @@ static void end_lanes(struct fixed *f, unsigned ended)
             continue;
         f->done[op] = 1;
         f->active[lane] = NONE;
+        f->ended[lane] = f->s.now;
         if (f->options->op_begin)
             f->options->op_begin[op] = f->begun[lane];
         if (f->options->op_seconds)

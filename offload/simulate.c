@@ -16,21 +16,28 @@ static double drive_rate(const struct zinf_machine *machine, int lane)
     return rate > 0 && rate < 1 ? rate : 1;
 }
 
+/* Of a drive while the lanes in order want so much of the CPUs. */
+static double beside_cpus(const struct zinf_machine *machine, double wanted)
+{
+    const double least = machine->drive_beside_cpus;
+    return least > 0 && least < 1 ? 1 - (1 - least) * (wanted < 1 ? wanted : 1) : 1;
+}
+
 static void find_rates(const struct simulation *s, double rate[ZINF_LANES])
 {
     bool both = s->op[ZINF_LANE_READ] && s->op[ZINF_LANE_WRITE];
     double taken = 0, wanted = 0;
     for (int lane = 0; lane < ZINF_LANES; lane++) {
-        rate[lane] = 0;
-        if (!s->op[lane])
+        const bool in_order = lane_in_order((enum zinf_lane)lane);
+        rate[lane] = s->op[lane] ? 1 : 0;
+        wanted += s->op[lane] && in_order ? (double)s->op[lane]->cpu : 0;
+    }
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        if (!s->op[lane] || lane_in_order((enum zinf_lane)lane))
             continue;
-        rate[lane] = 1;
-        if (!lane_in_order((enum zinf_lane)lane)) {
-            rate[lane] = both ? drive_rate(s->machine, lane) : 1;
-            taken += (double)s->op[lane]->cpu * rate[lane];
-        } else {
-            wanted += (double)s->op[lane]->cpu;
-        }
+        rate[lane] = (both ? drive_rate(s->machine, lane) : 1) *
+                     (s->machine ? beside_cpus(s->machine, wanted) : 1);
+        taken += (double)s->op[lane]->cpu * rate[lane];
     }
     double share = taken < 1 ? 1 - taken : MIN_RATE;
     if (wanted <= share)

@@ -34,8 +34,9 @@ else # the long ones first: none of them runs alone at the end
     echo "tests: make check"
 fi
 status=0
-# One more than there are CPUs: tests of several processes wait for most of their time.
-make -s -k -j"$(($(nproc) + 1))" check TESTS="${chosen//$'\n'/ }" >check.log 2>&1 </dev/null || status=$?
+# Two more than there are CPUs: tests of several processes wait for most of their time, and those
+# with parameters on a drive for that.
+make -s -k -j"$(($(nproc) + 2))" check TESTS="${chosen//$'\n'/ }" >check.log 2>&1 </dev/null || status=$?
 
 # A .trs file holds one line a case: ":test-result: PASS".
 results=$(find tests -name '*.trs' | LC_ALL=C sort | while IFS= read -r trs; do

@@ -48,12 +48,23 @@ static const cJSON *cache_find(const cJSON *cache, const char *section, const ch
     return cJSON_IsObject(result) ? result : NULL;
 }
 
-static double number_of(const cJSON *result, const char *key)
+/* Neither a damaged file nor a clock that stood still makes a speed that no machine has. */
+static double number_above(const cJSON *result, const char *key, double least)
 {
     const cJSON *number = cJSON_GetObjectItemCaseSensitive(result, key);
-    /* Neither a damaged file nor a clock that stood still makes a speed that no machine has. */
-    bool sane = cJSON_IsNumber(number) && number->valuedouble > 1e3 && number->valuedouble < 1e20;
+    bool sane = cJSON_IsNumber(number) && number->valuedouble > least && number->valuedouble < 1e20;
     return sane ? number->valuedouble : 0;
+}
+
+static double number_of(const cJSON *result, const char *key)
+{
+    return number_above(result, key, 1e3);
+}
+
+/* How often a second something can be done that is no byte, number or flop. */
+static double times_of(const cJSON *result, const char *key)
+{
+    return number_above(result, key, 1);
 }
 
 /* The folder's drive; a folder that is still to be made is on that of the one above it. */
@@ -160,11 +171,25 @@ static bool was_added(const cJSON *cache, const struct zinf_config_offload *sect
     return added;
 }
 
+/* A part of a rate, which is at most 1. */
+static double share_of(const cJSON *result, const char *key)
+{
+    const double share = number_above(result, key, 0.01);
+    return share > 1 ? 0 : share;
+}
+
+/* 0: not known. */
+static double least_known(double a, double b)
+{
+    return a > 0 && (!(b > 0) || a < b) ? a : b;
+}
+
 /* Several drives add up; each counts once, in however many of its folders it was measured. */
 static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offload *section,
                                struct zinf_speeds *out)
 {
     const cJSON *any = NULL;
+    double answers = 0, cpu = 0, busy = 0;
     for (int i = 0; i < section->n_nvme_paths; i++) {
         const cJSON *drive = find_folder(cache, section->nvme_path[i]);
         if (drive && was_added(cache, section, i))
@@ -175,7 +200,13 @@ static const cJSON *add_drives(const cJSON *cache, const struct zinf_config_offl
         out->drive_mixed_bytes += number_of(drive, "mixed");
         find_spread(cache, section->nvme_path[i], drive, out);
         any = drive ? drive : any;
+        answers = least_known(answers, times_of(drive, "answers"));
+        cpu = least_known(cpu, number_of(drive, "cpu_bytes"));
+        busy = least_known(busy, share_of(drive, "busy_drive"));
     }
+    out->drive_answers = answers;
+    out->drive_cpu_bytes = cpu;
+    out->drive_busy = busy;
     return any;
 }
 
@@ -264,6 +295,32 @@ static void take_attention(const cJSON *result, struct zinf_speeds *out)
     }
 }
 
+/* Forward, dX, dW: of all of them or of none. */
+static void take_products(const cJSON *result, struct zinf_speeds *out)
+{
+    const cJSON *all = cJSON_GetObjectItemCaseSensitive(result, "products");
+    out->device_flops = number_of(result, "flops");
+    out->wide_flops = number_of(result, "wide_flops");
+    for (int i = 0; i < ZINF_PRODUCTS; i++) {
+        const cJSON *one = cJSON_GetArrayItem(all, i);
+        struct zinf_product_speed *to = &out->products[i];
+        *to = (struct zinf_product_speed){number_of(one, "flops"), number_of(one, "bytes"),
+                                          times_of(one, "calls")};
+        if (to->flops > 0 && to->bytes > 0 && to->calls > 0)
+            continue;
+        memset(out->products, 0, sizeof out->products);
+        return;
+    }
+}
+
+/* What a training needs of the CPUs wherever its device is. */
+static void take_cpu(const struct reader *r, struct zinf_speeds *out)
+{
+    const cJSON *host = cache_find(r->cache, "memory", "host");
+    out->wakings = times_of(host, "wakings");
+    out->sum_bytes = number_of(host, "sum_bytes");
+}
+
 /* Between host and device: on the host device both are RAM. */
 static double link_of(const struct reader *r, enum zinf_device_kind device, double device_bytes)
 {
@@ -315,12 +372,13 @@ void speeds_cached(struct zinf_speeds *out, struct speed_sources *sources,
     snprintf(optim_key, sizeof optim_key, "%.20s/%s", optimizer, form);
     speeds_device_key(device_key, device, config->dtype);
     memset(out, 0, sizeof *out);
-    out->device_flops =
-        number_of(take(&r, "gemm", device_key, SPEED_PRODUCTS, SPEED_PRODUCTS), "flops");
+    take_products(take(&r, "gemm", device_key, SPEED_PRODUCTS, SPEED_PRODUCTS), out);
     take_attention(take(&r, "attention", device_key, SPEED_ATTENTION, SPEED_ATTENTION), out);
-    out->device_bytes = number_of(take(&r, "memory", device == ZINF_DEVICE_CUDA ? "cuda" : "host",
-                                       SPEED_BANDWIDTH, SPEED_BANDWIDTH),
-                                  "bytes");
+    const cJSON *memory = take(&r, "memory", device == ZINF_DEVICE_CUDA ? "cuda" : "host",
+                               SPEED_BANDWIDTH, SPEED_BANDWIDTH);
+    out->device_bytes = number_of(memory, "bytes");
+    out->kernels = times_of(memory, "kernels");
+    take_cpu(&r, out);
     out->link_bytes = link_of(&r, device, out->device_bytes);
     out->optimizer_bytes =
         number_of(take(&r, "optim", optim_key, SPEED_OPTIMIZER, SPEED_OPTIMIZER), "bytes");

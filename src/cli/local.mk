@@ -20,7 +20,7 @@ libcli_la_SOURCES = $(cli_parts) src/cli/data_show.h src/cli/data_show.c src/cli
 	src/cli/bench/bench_nvme.c src/cli/bench/bench_nvme_measure.c src/cli/bench/bench_nvme_text.c \
  src/cli/bench/bench_optim.c \
 	src/cli/bench/bench_device.h src/cli/bench/bench_device.c src/cli/bench/bench_gemm.c src/cli/bench/bench_attention.c \
-	src/cli/bench/bench_pcie.c src/cli/bench/bench_memory.c \
+	src/cli/bench/bench_pcie.c src/cli/bench/bench_memory.c src/cli/bench/bench_waking.c src/cli/bench/bench_busy.c \
 	src/cli/bench/bench_schedule.c src/cli/bench/bench_all.c src/cli/estimate/estimate_sources.c
 zinf_LDADD = libcli.la libcases.la libcore.la $(EXTERNAL_LIBS)
 

@@ -47,6 +47,12 @@ struct zinf_attention_pace {
 #define ZINF_ATTENTION_PACES 4
 /* Keys beyond an edge, in the mean: half of a tile. */
 #define ZINF_ATTENTION_EDGE 32.0
+/* The time of a product of a linear layer, in flops at the rate of products: of one flop, of a byte
+ * of its operands and its result, and of the call. */
+struct zinf_product_pace {
+    double flop, byte, call;
+};
+enum { ZINF_PACE_FORWARD, ZINF_PACE_DX, ZINF_PACE_DW, ZINF_PACE_PRODUCTS };
 /* Numbers from which the time of a kernel is estimated (frame_cost.c). Times are given as the flops
  * that matrix products would do meanwhile at the device's full rate. All zero: only flops count. */
 struct zinf_pace {
@@ -57,6 +63,10 @@ struct zinf_pace {
      * key takes the time of its products. */
     struct zinf_attention_pace attention[ZINF_ATTENTION_PACES];
     uint32_t n_attention;
+    /* Of a CPU, by which of the operands is transposed; a flop of 0: by flops alone */
+    struct zinf_product_pace products[ZINF_PACE_PRODUCTS];
+    /* A flop of a product with an operand in fp32, where parameters have 16 bits; 0: as others */
+    double wide_flop;
 };
 /* How ranks of tensor parallelism reach each other. Collective calls run in the order in which
  * operations are enqueued on the device. */

@@ -48,6 +48,26 @@ static double of_rows(const struct zinf_frame *f, int64_t extent)
     return (double)extent * (rows ? f->rows_share : 1);
 }
 
+/* A CPU packs its operands, which takes the longer part of a product of few rows, and gives it to
+ * its threads. */
+static const struct zinf_product_pace *product_pace(const struct zinf_frame *f,
+                                                    const struct zinf_matmul *args)
+{
+    const int kind = args->trans_a   ? ZINF_PACE_DW
+                     : args->trans_b ? ZINF_PACE_FORWARD
+                                     : ZINF_PACE_DX;
+    const struct zinf_product_pace *pace = &f->compute->pace.products[kind];
+    return pace->flop > 0 ? pace : NULL;
+}
+
+static double flop_pace(const struct zinf_frame *f, const struct zinf_matmul *args,
+                        const struct zinf_product_pace *own)
+{
+    const double wide = f->compute->pace.wide_flop;
+    const bool is_wide = args->a_dtype == ZINF_DTYPE_F32 || args->b_dtype == ZINF_DTYPE_F32;
+    return wide > 0 && is_wide && f->compute->dtype != ZINF_DTYPE_F32 ? wide : own->flop;
+}
+
 void frame_cost_product(struct zinf_frame *f, const struct zinf_matmul *args)
 {
     const struct zinf_pace *pace = &f->compute->pace;
@@ -60,6 +80,11 @@ void frame_cost_product(struct zinf_frame *f, const struct zinf_matmul *args)
     const double of_b = args->float8 ? 1 : (double)zinf_dtype_bytes(args->b_dtype);
     double bytes = m * k * of_a + k * n * of_b +
                    m * n * (double)zinf_dtype_bytes(args->c_dtype) * (args->beta != 0 ? 2 : 1);
+    const struct zinf_product_pace *own = product_pace(f, args);
+    if (own) {
+        f->work += own->call + flops * flop_pace(f, args, own) + bytes * own->byte;
+        return;
+    }
     if (pace->wave > 0)
         flops *= args->float8 ? FLOAT8 : is_aligned(args) ? 1 : UNALIGNED;
     frame_cost(f, flops, bytes);

@@ -18,21 +18,39 @@ struct zinf_attention_speed {
     double tokens, forward, backward;
 };
 #define ZINF_ATTENTION_LENGTHS 4
+/* The products of a linear layer: Y = X W^T, dX = dY W, dW += dY^T X. Besides flops a second, what
+ * makes small ones and those of few rows slower: bytes of operands and results a second, and how
+ * many products without work could be made in one. */
+enum { ZINF_PRODUCT_FORWARD, ZINF_PRODUCT_DX, ZINF_PRODUCT_DW, ZINF_PRODUCTS };
+struct zinf_product_speed {
+    double flops, bytes, calls;
+};
 /* Speeds of a machine, each per second; 0: not known, a default is assumed and printed. */
 struct zinf_speeds {
-    double device_flops;             /* of matrix products */
-    double attention_flops;          /* of attention's forward, of sequences of a usual length */
+    double device_flops; /* of matrix products */
+    /* The same by kind of product; all of them are known or none is. */
+    struct zinf_product_speed products[ZINF_PRODUCTS];
+    double wide_flops;      /* of products with an operand in fp32, where parameters have 16 bits */
+    double attention_flops; /* of attention's forward, of sequences of a usual length */
     double attention_backward_flops; /* of its backward */
     /* The same by length, from short to long; tokens 0: no more. Where none is known, the two above
      * count for all lengths. */
     struct zinf_attention_speed attention[ZINF_ATTENTION_LENGTHS];
-    double device_bytes;                        /* of the device's memory, read and written */
+    double device_bytes; /* of the device's memory, read and written */
+    /* Of a CPU: kernels that have no work but are shared by its threads; threads that wait and are
+     * woken, one by the other; reads of a drive, of one small block, one after the other. They make
+     * short steps longer; 0: they take no time. */
+    double kernels, wakings, drive_answers;
+    double sum_bytes;                           /* of which a thread makes the checksums */
+    double drive_cpu_bytes;                     /* that a CPU can bring from or to the drive */
     double link_bytes;                          /* between host and device, each way */
     double drive_read_bytes, drive_write_bytes; /* alone */
     double drive_mixed_bytes;                   /* read and written together, half and half */
     /* The least and the most that the drive's rate was measured to be, as a part of the rates
      * above; 0: it was measured once. */
     double drive_least, drive_most;
+    /* The drive's rate beside busy CPUs as a part of that above; 0: the same. */
+    double drive_busy;
     double optimizer_bytes; /* bytes that an optimizer's update reads and writes */
     /* Bytes by which an update becomes longer where its numbers are packed: of 32 bits, and of 16;
      * and bytes of 16-bit numbers that are unpacked. */
@@ -61,6 +79,10 @@ struct zinf_rates {
     /* What an operation of the kind uses of all CPUs while it is alone; 0: not measured */
     double cpu[ZINF_RATE_KINDS];
     double read_beside_write, write_beside_read;
+    double drive_beside_cpus; /* the same of a drive while all CPUs are busy; 0: 1 */
+    /* What passes until a lane that waits begins, and until a drive that has nothing to do has
+     * answered; 0 of rates that a training measures, whose steps show both together. */
+    double waking_seconds, drive_answer_seconds;
     /* time of the slowest measured step over that of the fastest; 0: none was measured */
     double steps_apart;
     /* The drive's measured time in recent steps divided by its predicted time: the smallest and the
@@ -107,7 +129,11 @@ struct zinf_estimate {
     uint64_t host_limit; /* of host memory, without what is left to the operating system */
     uint64_t pinned;     /* bytes of host memory that are page-locked for transfers */
     bool ram_is_shared;  /* device and host bytes are one machine's RAM */
-    double step_seconds;
+    double step_seconds; /* of steps that do not clip */
+    /* Where gradient_clipping is set and updates are made before the norm is known: the most that a
+     * step takes that clips, its updates being taken back and its gradients made again; and each
+     * step where at least half of them clip. 0: clipping takes no time. */
+    double clipped_seconds, all_clipped_seconds;
     /* Busy seconds and moved bytes of each lane: drive reads, drive writes, to the device, to the
      * host, device, CPU, to other ranks. */
     double lane_seconds[8];

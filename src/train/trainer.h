@@ -127,6 +127,7 @@ struct zinf_trainer {
 
     struct durable durable;
     uint64_t step, n_applied;
+    uint32_t n_overflows; /* steps in a row that were skipped, up to now */
     struct zinf_loss_scale loss_scale;
 };
 

@@ -378,10 +378,15 @@ static void test_reap_timeout(void)
         uint64_t begin = zinf_now_ns();
         CHECK(zinf_aio_reap(queue, UINT64_MAX) == NULL); /* nothing is in flight */
         CHECK(zinf_aio_submit(queue, &request) == 0);
-        CHECK(zinf_aio_reap(queue, 0) == NULL);
-        CHECK(zinf_aio_reap(queue, 5000000) == NULL);
-        CHECK(zinf_now_ns() - begin >= 5000000);
-        CHECK(zinf_aio_reap(queue, UINT64_MAX) == &request && request.result == 4096);
+        struct zinf_aio_request *got = zinf_aio_reap(queue, 0);
+        CHECK(got == NULL || zinf_now_ns() - begin >= 60000000); /* this thread was held up */
+        if (!got) {
+            got = zinf_aio_reap(queue, 5000000);
+            CHECK(zinf_now_ns() - begin >= (got ? 60000000U : 5000000U));
+        }
+        if (!got)
+            got = zinf_aio_reap(queue, UINT64_MAX);
+        CHECK(got == &request && request.result == 4096);
         CHECK(zinf_now_ns() - begin >= 60000000);
         zinf_aio_queue_destroy(queue);
     }
@@ -433,7 +438,7 @@ static void test_uring_waits_in_kernel(void)
     CHECK(zinf_aio_reap(queue, 0) == NULL);
     CHECK(zinf_aio_reap(queue, 10000000) == NULL);
     uint64_t waited = zinf_now_ns() - begin;
-    CHECKF(waited >= 10000000 && waited < 2000000000, "waited %zu ns", (size_t)waited);
+    CHECKF(waited >= 10000000 && waited < 9000000000u, "waited %zu ns", (size_t)waited);
     memset(memory, 0, 4096);
     char out[4096];
     memset(out, 7, sizeof out);

@@ -146,7 +146,7 @@ static void kill_again_and_again(struct plan p, int kills, int longest_us)
         /* Most die anywhere, some not before their first step, however slow the machine is. */
         struct pollfd step = {.fd = fds[0], .events = POLLIN};
         if (i % 4 == 3)
-            poll(&step, 1, 20000);
+            poll(&step, 1, 60000);
         uint32_t counter[4] = {(uint32_t)i}, bits[4];
         zinf_philox(counter, 5, bits);
         usleep(1000 + bits[0] % (uint32_t)longest_us);

@@ -5,6 +5,7 @@
  */
 #include "api/api.h"
 
+#include "ports.h"
 #include "train_support.h"
 
 #include <pthread.h>
@@ -228,7 +229,7 @@ static void test_a_source_that_does_not_answer(void)
         CHECK(sem_trywait(&h->done)); /* a session that is open may ask again */
         zinf_session_close(h->session);
         const double seconds = (double)(zinf_now_ns() - h->cancelled_ns) * 1e-9;
-        CHECKF(seconds < 20, "%g s after it was cancelled", seconds);
+        CHECKF(seconds < 60, "%g s after it was cancelled", seconds);
         CHECK(sem_trywait(&h->done));
         sem_post(&h->may_answer);
         while (sem_wait(&h->done))
@@ -434,11 +435,11 @@ static void test_steps_and_evaluations_of_two_processes(void)
     char command[2048], path[600];
     take_steps(gpt, 0, 1, one);
     snprintf(command, sizeof command,
-             "p=$((20000 + $$ %% 10000 * 4)); for r in 1 0; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 "
+             "p=%u; for r in 1 0; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 "
              "LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$p TORCHELASTIC_RESTART_COUNT=1 "
              "TORCHELASTIC_RUN_ID=door-$$ OMP_NUM_THREADS=1 /proc/%ld/exe '%s' '%s' '%s'/out-$r & "
              "done; wait",
-             (long)getpid(), work, gpt, work);
+             take_port(), (long)getpid(), work, gpt, work);
     CHECK(!system(command));
     for (int rank = 0; rank < 2; rank++) {
         FILE *file = fopen(in_work(path, rank ? "1" : "0"), "r");

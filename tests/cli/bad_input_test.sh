@@ -328,12 +328,7 @@ start() { # output; a run that goes on until it is stopped
         --config $config --steps 1000000 --seq-len 16 --threads 1 --progress none \
         >"$1.out" 2>"$1.err" &
     pid=$!
-    waited=0
-    while [ "$(wc -l 2>/dev/null <"$1/log.jsonl" || echo 0)" -lt 2 ] && [ $waited -lt 300 ]; do
-        kill -0 $pid 2>/dev/null || break
-        sleep 0.1
-        waited=$((waited + 1))
-    done 2>/dev/null
+    wait_until $pid has_lines "$1" 2
 }
 
 start killed

@@ -11,7 +11,8 @@ bench() { # status, arguments...
 }
 gemm_on_host() {
     bench 0 gemm --device host --type fp32 --threads 1 &&
-        says "host (" "forward" "dX" "dW" "Tflop/s" && holds "$kept" '"gemm"' '"host/' '/fp32"'
+        says "host (" "forward" "dX" "dW" "Tflop/s" "of operands and results" "us a product" &&
+        holds "$kept" '"gemm"' '"host/' '/fp32"' '"products"' '"calls"'
 }
 gemm_json() {
     bench 0 gemm --device host --m 16 --n 16 --k 16 --threads 1 --json &&
@@ -32,7 +33,8 @@ small_attention() {
 # Checksums are made by the CPU, of RAM.
 memory_on_host() {
     bench 0 memory --device host --size 1MiB --threads 1 &&
-        says "copy of 1.00 MiB" "GB/s" "checksums, one thread: " "CPU seconds a GB of 1.00 MiB" &&
+        says "copy of 1.00 MiB" "GB/s" "checksums, one thread: " "CPU seconds a GB of 1.00 MiB" \
+            "a kernel without work: " "a thread that is woken: " &&
         bench 0 memory --device host --size 1MiB --threads 1 --json &&
         says '"checksums":' '"seconds_per_gb":' '"cached_seconds_per_gb":'
 }
@@ -44,7 +46,7 @@ everything() {
     bench 0 all --config "$work/bf16.json" --device host --threads 1 &&
         says "zinf bench memory --device host --threads 1" "zinf bench gemm --type bf16" \
             "zinf bench optim --optimizer AdamW --form split" "drives are left out" &&
-        holds "$kept" '"memory"' '/bf16"' '"AdamW/split"' '"packing"' || return 1
+        holds "$kept" '"memory"' '/bf16"' '"wide_flops"' '"AdamW/split"' '"packing"' || return 1
     today=$(date -u +%F)
     "$zinf" init --arch gpt2 --size small --config-only --output "$work/small" >/dev/null &&
         run 0 "$zinf" estimate --model "$work/small" --config "$work/bf16.json" --threads 1 &&
@@ -121,6 +123,35 @@ packing_by_width() {
     cmp -s "$work/before.state" "$work/after.state" &&
         paste "$work/before.all" "$work/after.all" | awk '{ exit !($2 > 1.5 * $1) }'
 }
+# What a product, a kernel or a thread that is woken takes by itself makes a step longer, and so do few
+# rows where their operands are slow to pack; what is not known takes no time.
+without_work() {
+    cp "$kept" "$work/kept"
+    for rate in calls kernels wakings; do
+        for a_second in 1e15 2e3; do
+            sed "s/\"$rate\":[^,}]*/\"$rate\": $a_second/" "$work/kept" >"$kept"
+            step_seconds "$work/bf16.json" --seq-len 16 >"$work/$rate.$a_second" || return 1
+        done
+        sed "s/\"$rate\":/\"not-known\":/" "$work/kept" >"$kept"
+        step_seconds "$work/bf16.json" --seq-len 16 >"$work/$rate.none" || return 1
+        paste "$work/$rate.1e15" "$work/$rate.2e3" "$work/$rate.none" |
+            awk -v what=$rate '{ print "# " what ": " $0; exit !($2 > 1.02 * $1 && $3 < $2) }' || return 1
+    done
+    step_seconds "$work/bf16.json" >"$work/narrow" &&
+        sed 's/"wide_flops":[^,]*/"wide_flops": 1e9/' "$work/kept" >"$kept" &&
+        step_seconds "$work/bf16.json" >"$work/wide" && cat "$work/narrow" "$work/wide" |
+        awk 'NR == 1 { narrow = $1 } NR == 2 { exit !($1 > 2 * narrow) }' || return 1
+    awk '/"products"/ { product = 1 } product && /"bytes"/ { sub(/:[^,]*/, ": 1e9") } 1' "$work/kept" >"$kept"
+    for rows in 16 512; do
+        step_seconds "$work/bf16.json" --seq-len $rows >"$work/slow.$rows" || return 1
+    done
+    cp "$work/kept" "$kept"
+    for rows in 16 512; do
+        step_seconds "$work/bf16.json" --seq-len $rows >"$work/before.$rows" || return 1
+    done
+    paste "$work/before.16" "$work/slow.16" "$work/before.512" "$work/slow.512" |
+        awk '{ print "# " $0; exit !($2 / $1 > 1.5 * $4 / $3) }'
+}
 # What others used of the CPUs while a rate was measured: with little of it nothing is said.
 under_load() {
     cp "$kept" "$work/kept"
@@ -187,6 +218,7 @@ check "attention counts by its own rate" slow_attention
 check "packing counts by its own rate" slow_packing
 check "attention counts by its length" attention_by_length
 check "packed parameters count by a rate of their own" packing_by_width
+check "what takes time without work" without_work
 check "rates of a busy machine" under_load
 check "some of the sizes alone" sizes_go_together
 check "an unknown device" unknown_device

@@ -13,7 +13,8 @@ nothing_left() { [ -z "$(find "$work/a" "$work/b" -name 'zinf-*')" ]; }
 text_is_whole() {
     bench 0 --path "$work/a" --size 16MiB --seconds 0.02 &&
         says "256.00 KiB" "GiB/s" "p99.9 ms" "SQPOLL" "threads" '"aio": {"block_size"' \
-            "13B" "written to the drive"
+            "13B" "written to the drive" "small reads, one after the other" \
+            "beside busy CPUs: "
 }
 striped_json() {
     bench 0 --path "$work/a,$work/b" --size 16MiB --block-size 1MiB --queue-depth 4 --jobs 2 \
@@ -28,7 +29,8 @@ enough_is_kept() {
         --seconds 0.02 --json && ! complains "not kept" >/dev/null
 }
 rates_are_kept() {
-    holds "$kept" '"nvme"' "$work/a\":" "$work/a,$work/b\":" '"mixed"' '"engine"'
+    holds "$kept" '"nvme"' "$work/a\":" "$work/a,$work/b\":" '"mixed"' '"engine"' '"answers"' \
+        '"cpu_bytes"' '"busy_drive"' '"busy_threads"'
 }
 one_mix() {
     bench 0 --path "$work/a" --size 4MiB --read --block-size 1MiB --queue-depth 2 --seconds 0.02 \

@@ -9,9 +9,18 @@ doctor() { # status, variables...
     shift
     run "$status" env ZINF_CUDA_MODULE="$module" TMPDIR="$work" "$@" "$zinf" doctor
 }
+# Each run takes seconds, and most cases look at a line or two: several share a run where what they
+# set does not touch what the others look at. GB of a GPU are what it has free, less what its driver
+# takes of it and a margin.
+gigabytes() { # GB, variables...
+    memory=${1}000000000
+    shift
+    doctor 0 ZINF_STANDIN_CONTEXT=450000000 ZINF_STANDIN_MEMORY="$memory" "$@"
+}
 
 all_good() {
-    doctor 0 A=1 && says "GPU        ok" "memory     ok" "copies     ok" "products   ok" \
+    gigabytes 24 && says "GPU        ok" "memory     ok" "21.56 GiB free" "copies     ok" \
+        "products   ok" \
         "norms      ok" "attention  ok" "cached     ok" "numbers    ok" "rows       ok" \
         "losses     ok" "mixers     ok" "experts    ok" "weights    ok" "updates    ok" \
         "kernels    ok" "others are for later GPUs" "step       ok" "in one piece" &&
@@ -19,7 +28,12 @@ all_good() {
 }
 # The module itself says of each kernel whether it was launched: a new one cannot be forgotten.
 every_kernel() {
-    doctor 0 ZINF_STANDIN_CAPABILITY=89 && says "kernels    ok        all " " were run"
+    gigabytes 12 ZINF_STANDIN_CAPABILITY=89 ZINF_NCCL_LIBRARY="$module" \
+        ZINF_MPI_MODULE="$work/none.so" && says "kernels    ok        all " " were run"
+}
+its_links() { # of the same run
+    says "memory     ok" "10.38 GiB free" "links      ok        NCCL 2.28.0 (" \
+        "zinf-cuda-standin.so)" "over TCP (torchrun" "no MPI module"
 }
 # A kernel that leaves what it should write: operation, shape and array are named, with both numbers.
 wrong_kernels() {
@@ -41,44 +55,32 @@ ended_by_a_kernel() {
         ! grep -q '^kernels' "$work/said.out"
 }
 no_bf16() {
-    doctor 0 ZINF_STANDIN_CAPABILITY=75 && says "GPU        warning" "fp16" "sm_75" \
-        "others are for later GPUs"
+    gigabytes 8 ZINF_STANDIN_CAPABILITY=75 ZINF_NCCL_LIBRARY="$work/none.so" &&
+        says "GPU        warning" "fp16" "sm_75" "others are for later GPUs"
+}
+without_nccl() { # the same run
+    says "memory     ok" "6.66 GiB free" "links      left out" "$work/none.so" "ZINF_NCCL_LIBRARY"
 }
 old_driver() {
     doctor 1 ZINF_STANDIN_OLD_DRIVER=1 && says "GPU        FAILED" "too old for CUDA" \
         "install driver" "the rest   left out"
 }
 no_pinning() {
-    doctor 1 ZINF_STANDIN_NO_PINNING=1 && says "copies     FAILED" "page-locking" "remedy" \
-        "products   ok"
+    doctor 1 ZINF_STANDIN_NO_PINNING=1 ZINF_STANDIN_GPUS=2 ZINF_GPU=1 &&
+        says "copies     FAILED" "page-locking" "remedy" "products   ok" "(GPU 1, sm_80)"
 }
 no_algorithm() {
     doctor 1 ZINF_STANDIN_NO_ALGORITHMS=1 && says "products   FAILED" "matmul, 17 x 24 x 33" "cuBLASLt" \
         "more" "norms      ok" "step       FAILED"
 }
 small_gpu() {
-    doctor 0 ZINF_STANDIN_MEMORY=700000000 ZINF_STANDIN_CONTEXT=100000000 &&
-        says "memory     ok" "MiB free"
-}
-# What a GPU of so many GB has free, less what its driver takes of it and a margin.
-usual_sizes() {
-    for size in "8 6.66" "12 10.38" "24 21.56"; do
-        doctor 0 ZINF_STANDIN_MEMORY="${size% *}000000000" ZINF_STANDIN_CONTEXT=450000000 &&
-            says "memory     ok" "${size#* } GiB free" || return 1
-    done
+    doctor 0 ZINF_STANDIN_MEMORY=700000000 ZINF_STANDIN_CONTEXT=100000000 \
+        ZINF_NCCL_LIBRARY="$module" ZINF_STANDIN_NCCL_VERSION=21300 &&
+        says "memory     ok" "MiB free" "links      left out" "its version is 21300"
 }
 another_gpu() {
-    doctor 0 ZINF_STANDIN_GPUS=2 ZINF_GPU=1 && says "(GPU 1, sm_80)" "products   ok" &&
-        doctor 1 ZINF_STANDIN_GPUS=2 ZINF_GPU=2 && says "GPU 2 of 2" &&
+    doctor 1 ZINF_STANDIN_GPUS=2 ZINF_GPU=2 && says "GPU 2 of 2" &&
         doctor 1 ZINF_GPU=first && says "ZINF_GPU=first is no number of a GPU"
-}
-links() {
-    doctor 0 ZINF_NCCL_LIBRARY="$module" ZINF_MPI_MODULE="$work/none.so" &&
-        says "links      ok        NCCL 2.28.0 (" "zinf-cuda-standin.so)" "over TCP (torchrun" \
-            "no MPI module" && doctor 0 ZINF_NCCL_LIBRARY="$work/none.so" &&
-        says "links      left out" "$work/none.so" "ZINF_NCCL_LIBRARY" &&
-        doctor 0 ZINF_NCCL_LIBRARY="$module" ZINF_STANDIN_NCCL_VERSION=21300 &&
-        says "links      left out" "its version is 21300"
 }
 report() {
     run 0 env ZINF_NCCL_LIBRARY="$module" ZINF_MPI_MODULE="$work/none.so" "$zinf" report &&
@@ -90,19 +92,19 @@ as_json() {
 }
 
 if [ -f "$module" ]; then
-    check "a good machine" all_good
-    check "a GPU that has units for all: every kernel" every_kernel
+    check "a good machine, with 24 GB" all_good
+    check "a GPU of 12 GB that has units for all: every kernel" every_kernel
+    check "and links between processes" its_links
+    check "which a report names too" report
     check "kernels that do nothing are found, and named" wrong_kernels
     check "a kernel that ends all work on the GPU" ended_by_a_kernel
-    check "sm_75: products of bf16 are left out" no_bf16
+    check "sm_75 with 8 GB: products of bf16 are left out" no_bf16
+    check "links too, without NCCL" without_nccl
     check "a driver that is too old" old_driver
-    check "no page-locked memory" no_pinning
+    check "no page-locked memory, on the second GPU" no_pinning
     check "no algorithm for a product" no_algorithm
-    check "a small GPU with a context" small_gpu
-    check "GPUs of 8, 12 and 24 GB" usual_sizes
-    check "NCCL, and links between processes" links
-    check "which a report names too" report
-    check "another GPU, or one that is not there" another_gpu
+    check "a small GPU with a context, an old NCCL" small_gpu
+    check "a GPU that is not there" another_gpu
 else
     skip "doctor" "no stand-in for CUDA here"
 fi

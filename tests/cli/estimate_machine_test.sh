@@ -75,6 +75,28 @@ END
     rm -r cache
     return $rates_status
 }
+# A drive that is slow to answer, or takes the CPUs' time, makes a step longer, checksums with it.
+costs_of_the_drive() {
+    mkdir -p cache/zinf
+    fixed="--device-memory 4GiB --host-memory 8GiB --threads 2 --seq-len 16 --micro-batch 1 --accumulate 1"
+    rates='"read": 1e9, "write": 1e9, "mixed": 1e9'
+    costs_status=0 before=0
+    for costs in '' ', "answers": 1e3' ', "answers": 1e3, "cpu_bytes": 2e9' \
+        ', "answers": 1e3, "cpu_bytes": 2e9}}, "memory": {"host": {"sum_bytes": 4e9' \
+        ', "answers": 1e3, "cpu_bytes": 2e9, "busy_drive": 0.5}}, "memory": {"host": {"sum_bytes": 4e9'; do
+        echo "{\"nvme\": {\"$work/drive\": {$rates$costs}}}" >cache/zinf/bench.json
+        estimate 0 $fixed --json && less "$before" "$(number step_seconds)" || {
+            echo "# with $costs $(number step_seconds), before $before"
+            costs_status=1
+        }
+        before=$(number step_seconds)
+    done
+    sed 's/"exact"/"exact", "checksums": false/' nvme.json >unsummed.json
+    run 0 "$zinf" estimate --model xl --config unsummed.json $fixed --json &&
+        less "$(number step_seconds)" "$before" || costs_status=1
+    rm -r cache
+    return $costs_status
+}
 # Of a drive that was faster at another time the step is a range.
 range_of_the_drive() {
     mkdir -p cache/zinf measured faster
@@ -194,6 +216,7 @@ words() {
         estimate 1 --machine 4090,rm=64G && complains "'rm'" "did you mean ram" &&
         estimate 1 --machine 4090,ram && complains "'ram' is no figure" &&
         estimate 1 --machine 4090,ram=lots && complains "ram=lots is no size" &&
+        estimate 1 --machine 4090,ram=64 && complains "ram=64 has no unit: write ram=64GiB" &&
         estimate 1 --machine 4090,link=-1 && complains "link=-1 is no number above 0" &&
         estimate 1 --machine 4090,link=nan && complains "link=nan" &&
         estimate 1 --machine 4090,nvme=7 && complains "READ/WRITE" &&
@@ -256,6 +279,19 @@ packs_the_best() {
         }
     done
 }
+# What is said of a step holds where none clips; with updates before the norm one that does takes
+# longer, and so do all where many do. A plan that is made for waiting is no slower then.
+clipping() {
+    card=4090,ram=64G,nvme=7/6
+    estimate 0 --machine $card --clip 0 --json && ! grep -q clipped said.out &&
+        estimate 0 --machine $card --clip 1 --json && grep -q update-in-backward said.out &&
+        step=$(number step_seconds) once=$(number clipped_step_seconds) &&
+        all=$(number all_clipped_step_seconds) && less "$step" "$once" && less "$all" "$once" &&
+        estimate 0 --machine $card --clip 1 && says "if no step clips" "(update-in-forward)" || return 1
+    sed 's/"exact"/"exact", "schedule": "update-in-forward"/' nvme.json >forward.json
+    run 0 "$zinf" estimate --model xl --config forward.json --machine $card --clip 1 --json &&
+        ! less "$all" "$(number step_seconds)" && ! grep -q clipped said.out
+}
 # Several micro-batches: products of a layer's gradients are counted as adding to sums themselves,
 # but where they may not be compared.
 sums() {
@@ -267,11 +303,13 @@ sums() {
 }
 check "budgets are what there is" budgets
 check "who adds gradients to sums" sums
+check "what a step takes that clips" clipping
 check "what is packed" packs
 check "what is packed is the best of all" packs_the_best
 check "budgets of a table of machines" caps_of_a_table
 check "nothing of this machine counts" nothing_of_this_one
 check "rates of a drive count for its folders, once" rates_of_the_drive
+check "a drive takes time to answer, and the CPUs'" costs_of_the_drive
 check "a drive that varies gives a range" range_of_the_drive
 check "one card before and after a bench of the host" one_card
 check "every figure has its source" sources

@@ -100,6 +100,14 @@ collapse() {
     grep -q "collapsed" said.err
 }
 check "a run that collapses says so" collapse
+# In bf16 a step that overflows is skipped; but weights do not change meanwhile, so that a training
+# that has diverged would go on skipping to its end, and leave a model.
+diverge() {
+    train lost --data text.txt --steps 60 --lr 1e5 --clip 0 --optimizer SGD --dtype bf16 && return 1
+    grep -q "16th step in a row: the training has diverged; lower lr" said.err &&
+        grep -q '"skipped": true' lost/log.jsonl && [ ! -e lost/model ]
+}
+check "a run in bf16 that has diverged ends" diverge
 "$zinf" generate --model model --prompt "line 1" --max-new-tokens 3 >both 2>&1
 grep -q "^[0-9]* prompt tokens" both
 verdict $? "text and speed in one file are lines of their own"

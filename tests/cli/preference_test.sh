@@ -3,6 +3,7 @@
 # what was chosen by every loss, the log has the rewards under TRL's names, a run that was
 # interrupted ends with the same bits, and what cannot be is refused with the way out.
 . "$SRCDIR/tests/support/command.sh"
+. "$SRCDIR/tests/support/ports.sh"
 cd "$work" || exit 99
 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 32 --heads 2 --vocab 257 --context 128 \
     --output model >/dev/null || exit 99
@@ -208,7 +209,7 @@ whole() { # output, options...
 }
 rank() { # number, then as whole
     RANK=$1 WORLD_SIZE=2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1
-    MASTER_PORT=$((20002 + $$ % 3100 * 4)) ZINF_NET_SECRET=0123456789abcdef0123456789abcdef
+    MASTER_PORT=$port ZINF_NET_SECRET=0123456789abcdef0123456789abcdef
     export RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT ZINF_NET_SECRET
     shift
     whole "$@"

@@ -147,7 +147,7 @@ if command -v bash >/dev/null; then
     # shellcheck disable=SC2016  # bash expands it
     timeout 20 bash -c 'for ((i = 0; i < 3000; i++)); do
         exec 3<>/dev/tcp/127.0.0.1/$1 && printf "POST /gen" >&3; exec 3>&-; done' bash "$port" 2>/dev/null
-    check "after 3000 clients that hang up" look 200 /health --max-time 10
+    check "after 3000 clients that hang up" look 200 /health --max-time 60
 fi
 bodies=0
 while [ $bodies -lt 50 ]; do

@@ -2,6 +2,7 @@
 # A training without a configuration is placed where there is room, says where, goes on there, and has
 # the bits of the training that the configuration it wrote asks for.
 . "$SRCDIR/tests/support/command.sh"
+. "$SRCDIR/tests/support/ports.sh"
 cd "$work" || exit 99
 "$zinf" init --arch gpt2 --size small --layers 2 --hidden 192 --heads 2 --vocab 257 --context 64 \
     --output model >/dev/null || exit 99
@@ -56,7 +57,7 @@ says_what() { # the table of memory only where it is asked for
 # Of two processes, each with a half of everything, the first one chooses.
 rank() { # number, options...
     RANK=$1 WORLD_SIZE=2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1
-    MASTER_PORT=$((20000 + $$ % 3100 * 4)) ZINF_NET_SECRET=0123456789abcdef0123456789abcdef
+    MASTER_PORT=$port ZINF_NET_SECRET=0123456789abcdef0123456789abcdef
     export RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT ZINF_NET_SECRET
     shift
     exec "$zinf" train --model model --data text.txt --output ranks --seq-len 16 --threads 1 \

@@ -111,12 +111,12 @@ static pid_t start(const char *output)
     _exit(127);
 }
 
-/* Waits until the folder sees a name of this kind, or the process ends, or 20 s. */
+/* Waits until the folder sees a name of this kind, or the process ends, or a minute. */
 static void wait_for_name(int watch, pid_t child, enum moment moment)
 {
     static const char *const starts[] = {"", "", "tmp-checkpoint-", "checkpoint-"};
     char buffer[4096] __attribute__((aligned(8)));
-    for (int waited_ms = 0; waited_ms < 20000; waited_ms += 20) {
+    for (int waited_ms = 0; waited_ms < 60000; waited_ms += 20) {
         struct pollfd ready = {.fd = watch, .events = POLLIN};
         siginfo_t info = {0};
         if (poll(&ready, 1, 20) > 0) {
@@ -143,11 +143,11 @@ static int64_t bytes_of_log(void)
     return stat(path, &info) ? -1 : (int64_t)info.st_size;
 }
 
-/* Waits until the log grows, or the process ends, or 20 s. */
+/* Waits until the log grows, or the process ends, or a minute. */
 static void wait_for_step(pid_t child)
 {
     int64_t last = bytes_of_log();
-    for (int waited = 0; waited < 20000; waited++) {
+    for (int waited = 0; waited < 60000; waited++) {
         siginfo_t info = {0};
         int64_t now = bytes_of_log();
         if (now > last || waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) ||

@@ -455,7 +455,7 @@ static void test_a_transfer_that_hangs(void)
     for (int launch = 1; launch <= 9; launch += 4) {
         begin_gpus(2);
         standin.nccl_fail(1, launch, STANDIN_NCCL_HANGS);
-        net_timeout = 1.5;
+        net_timeout = 3; /* in which each seat comes to it */
         run_seats(&s, 1, 2, "hangs", &out);
         net_timeout = 0;
         CHECKF(out.failed && (strstr(said, "between GPUs") || strstr(said, "seat 1")),

@@ -12,15 +12,14 @@
 
 #include "train_support.h"
 
-#include <netinet/in.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 
 #include "base/random.h"
 #include "cli/cli.h"
 #include "folders.h"
+#include "ports.h"
 #include "settings.h"
 
 #define FAULT_STEPS "14"
@@ -98,30 +97,12 @@ static inline int faults_command(const char *const *words)
     return cli_run(commands[i], n - 1, (char **)(uintptr_t)(words + 1));
 }
 
-/* A port that is free, and the one behind it. */
-static inline int faults_port(void)
-{
-    for (int tries = 0; tries < 1000; tries++) {
-        struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-        int port = 20000 + (getpid() * 31 + rand() * 2) % 12000, good = 1;
-        for (int i = 0; i < 2 && good; i++) {
-            int fd = socket(AF_INET, SOCK_STREAM, 0);
-            at.sin_port = htons((uint16_t)(port + i));
-            good = !bind(fd, (struct sockaddr *)&at, sizeof at);
-            close(fd);
-        }
-        if (good)
-            return port;
-    }
-    return 20000;
-}
-
 /* The other processes of a training, as torchrun starts them; this one is rank 0. */
 static inline void faults_start_ranks(const char *const *words)
 {
     char number[16];
     setpgid(0, 0);
-    snprintf(number, sizeof number, "%d", faults_port());
+    snprintf(number, sizeof number, "%u", take_port());
     setenv("MASTER_PORT", number, 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("ZINF_NET_SECRET", "0123456789abcdef0123456789abcdef", 1);

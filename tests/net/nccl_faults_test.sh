@@ -5,6 +5,7 @@
 . "$SRCDIR/tests/support/command.sh"
 . "$SRCDIR/tests/support/mpirun.sh"
 . "$SRCDIR/tests/support/ranks.sh"
+. "$SRCDIR/tests/support/ports.sh"
 
 module=$BUILDDIR/tests/.libs/zinf-cuda-standin.so
 if [ ! -f "$module" ]; then
@@ -33,13 +34,12 @@ if [ "$rank" = 1 ]; then
 fi
 exec "$@"
 EOF
-port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
 # Rank 1 of two is in trouble; rank 0 ends in time, and with an error.
 torchrun() { # trouble, options...
     TROUBLE=$1
     export TROUBLE
     shift
-    port=$((port + 2))
+    next_port
     within= # rank 1 is ended below, by itself
     for rank in 1 0; do
         RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
@@ -49,7 +49,7 @@ torchrun() { # trouble, options...
             --device-memory 64MiB --no-final-checkpoint --progress none --overwrite \
             --output "$work/out" "$@" >"$work/rank$rank.out" 2>"$work/rank$rank.err" </dev/null &
         [ $rank -eq 0 ] || other=$!
-        within="timeout -s KILL 60"
+        within="timeout -s KILL 120"
     done
     wait $!
     status=$?

@@ -4,6 +4,7 @@
 # much as the formulas say.
 . "$SRCDIR/tests/support/command.sh"
 . "$SRCDIR/tests/support/mpirun.sh"
+. "$SRCDIR/tests/support/ports.sh"
 
 if [ ! -x "$BUILDDIR/tests/net/linked_ranks" ]; then
     skip "GPUs of several processes" "no stand-in for CUDA was built"
@@ -14,7 +15,6 @@ export ZINF_STANDIN_PROCESSES ZINF_STANDIN_STRICT ZINF_STANDIN_GPUS ZINF_STANDIN
 program=$BUILDDIR/tests/net/linked_ranks
 
 # What torchrun sets; it listens at MASTER_PORT itself.
-port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
 own= # each process sees one GPU alone
 as_torchrun() { # how many, arguments...
     n=$1
@@ -22,7 +22,7 @@ as_torchrun() { # how many, arguments...
     rank=$((n - 1))
     failures=0
     children=
-    port=$((port + 2))
+    next_port
     while [ $rank -ge 0 ]; do
         [ -z "$own" ] || CUDA_VISIBLE_DEVICES=$rank
         RANK=$rank WORLD_SIZE=$n LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 \

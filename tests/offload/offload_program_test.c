@@ -300,6 +300,55 @@ static void test_prediction(void)
                "case %zu: %g s, not %g", i, is[i].value, is[i].expected);
 }
 
+/* The device works on without a pause; the drive and the CPU wait for it and for each other. */
+static void build_handed_on(struct zinf_program *p, const zinf_resource *r)
+{
+    add_timed(p, ZINF_LANE_DEVICE, 2, 1, 0, r[0], r[1]);
+    add_timed(p, ZINF_LANE_DEVICE, 1, 1, 0, r[2], r[3]);
+    add_timed(p, ZINF_LANE_HOST, 1, 1, 0, r[3], r[4]);
+    add_timed(p, ZINF_LANE_WRITE, 1, 0, 0, r[4], r[5]);
+    add_timed(p, ZINF_LANE_DEVICE, 1, 1, 0, r[5], r[6]);
+}
+
+/* A lane that has waited wakes first; one that goes on with what was ready does not. */
+static void test_lanes_wake(void)
+{
+    struct zinf_machine none = {0}, wakes = {0}, answers = {0};
+    for (int lane = 0; lane < ZINF_LANES; lane++)
+        wakes.waking_seconds[lane] = 0.25;
+    answers.waking_seconds[ZINF_LANE_WRITE] = 0.5;
+    const double plain = predicted(ZINF_ORDER_ADDED, &none, build_handed_on);
+    const double woken = predicted(ZINF_ORDER_ADDED, &wakes, build_handed_on);
+    const double answered = predicted(ZINF_ORDER_ADDED, &answers, build_handed_on);
+    CHECKF(fabs(plain - 6) < 1e-6, "%g s, not 6", plain);
+    CHECKF(fabs(woken - 7) < 1e-6, "%g s, not 7: four times", woken);
+    CHECKF(fabs(answered - 6.5) < 1e-6, "%g s, not 6.5: of the drive alone", answered);
+}
+
+static void build_beside(struct zinf_program *p, const zinf_resource *r)
+{
+    add_timed(p, ZINF_LANE_DEVICE, 4, 1, 0, r[0], r[1]);
+    add_timed(p, ZINF_LANE_READ, 3, 0, 0, r[2], r[3]);
+}
+
+static void build_beside_half(struct zinf_program *p, const zinf_resource *r)
+{
+    add_timed(p, ZINF_LANE_H2D, 4, 0.5, 0, r[0], r[1]);
+    add_timed(p, ZINF_LANE_READ, 3.75, 0, 0, r[2], r[3]);
+}
+
+/* Beside busy CPUs a drive is slower, by as much as they are busy. */
+static void test_a_drive_beside_busy_cpus(void)
+{
+    struct zinf_machine plain = {0}, slower = {.drive_beside_cpus = 0.5};
+    const double without = predicted(ZINF_ORDER_ADDED, &plain, build_beside);
+    const double all = predicted(ZINF_ORDER_ADDED, &slower, build_beside);
+    const double half = predicted(ZINF_ORDER_ADDED, &slower, build_beside_half);
+    CHECKF(fabs(without - 4) < 1e-6, "%g s, not 4", without);
+    CHECKF(fabs(all - 5) < 1e-6, "%g s, not 5: 4 at half the rate, 1 alone", all);
+    CHECKF(fabs(half - 4.75) < 1e-6, "%g s, not 4.75: 4 at three quarters of the rate", half);
+}
+
 /* ---- programs that meet ---- */
 
 /* Ranks of a pipeline, "one forward, one backward": a forward takes a rank 1 s, or more, and a
@@ -500,6 +549,8 @@ int main(void)
     TAP_RUN(test_nothing_is_moved_beyond_a_buffer);
     TAP_RUN(test_places_are_kept_once);
     TAP_RUN(test_prediction);
+    TAP_RUN(test_lanes_wake);
+    TAP_RUN(test_a_drive_beside_busy_cpus);
     TAP_RUN(test_pipeline_of_equal_ranks_has_the_bubble_of_the_formula);
     TAP_RUN(test_pipeline_of_a_slow_rank);
     TAP_RUN(test_programs_that_never_meet);

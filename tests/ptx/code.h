@@ -79,7 +79,7 @@ struct ptx_kernel {
     char *name;
     const char *header, *body, *end; /* of the text: behind the name, behind '{', at its '}' */
     bool translated, good;
-    int generation; /* of mutations, when it was translated */
+    int generation; /* of mutations, which its code has */
     struct ptx_instr *code;
     int n_code;
     unsigned file_bytes, constant_bytes; /* of a warp; specials and constants come first */
@@ -91,8 +91,10 @@ struct ptx_kernel {
     struct ptx_counts counts;
     uint64_t geometries[PTX_MOST_GEOMETRIES]; /* their hashes */
     int n_geometries;
-    uint64_t mutants; /* runs into a planted fault */
-    ptx_exec *mutant; /* what a planted fault runs */
+    uint64_t mutants;           /* runs into a planted fault */
+    ptx_exec *mutant;           /* what a planted fault runs */
+    struct ptx_instr unplanted; /* what stood in its place, */
+    int planted;                /* which is this one, counted from 1; 0: there is none */
 };
 
 struct ptx_module {
@@ -114,7 +116,8 @@ uint64_t ptx_constant_address(struct ptx_module *module, const char *name, size_
 
 /* Fills in code, file, shared memory; false with a fault reported. */
 bool ptx_translate(struct ptx_kernel *kernel);
-void ptx_plant(struct ptx_kernel *kernel); /* the mutation, if it is meant */
+/* The mutation in place of the one before it, or none, if the kernel is not meant. */
+void ptx_plant(struct ptx_kernel *kernel);
 int ptx_mutation_generation(void);
 
 /* ---- between translate.c and the operations ---- */

@@ -106,10 +106,16 @@ static void change(struct ptx_instr *i)
 void ptx_plant(struct ptx_kernel *kernel)
 {
     int n = 0;
+    if (kernel->planted)
+        kernel->code[kernel->planted - 1] = kernel->unplanted;
+    kernel->planted = 0;
+    kernel->generation = generation;
     if (wanted == PTX_AS_IT_IS || !strstr(kernel->name, word))
         return;
     for (int k = 0; k < kernel->n_code; k++)
         if (fits(&kernel->code[k]) && n++ == wanted_nth) {
+            kernel->unplanted = kernel->code[k];
+            kernel->planted = k + 1;
             change(&kernel->code[k]);
             kernel->mutant = kernel->code[k].run;
             kernel->code[k].run = run_mutant;

@@ -71,8 +71,8 @@ struct ptx_use {
 enum { PTX_MOST_GEOMETRIES = 64 };
 bool ptx_use(int n, struct ptx_use *use);
 
-/* A fault planted into kernels whose names contain a word, from their next translation on: the
- * nth place (from 0) where it fits. Ends with PTX_AS_IT_IS. */
+/* A fault planted into kernels whose names contain a word, from their next launch on: the nth place
+ * (from 0) where it fits. Ends with PTX_AS_IT_IS. */
 enum ptx_mutation {
     PTX_AS_IT_IS,
     PTX_DROP_BARRIER,   /* a bar.sync is passed by */
@@ -86,7 +86,7 @@ enum ptx_mutation {
 void ptx_mutate(const char *word, enum ptx_mutation mutation, int nth);
 /* How often a warp has run into the planted fault since. */
 int ptx_mutated(void);
-/* Places where it would fit in the last kernel that was translated with it. */
+/* Places where it would fit, in the kernel launched since that has most of them. */
 int ptx_mutation_places(void);
 
 #endif

@@ -358,8 +358,10 @@ static void close_block(struct ptx_block *b)
 
 static bool prepare(struct ptx_kernel *kernel)
 {
-    if (!kernel->translated || kernel->generation != ptx_mutation_generation())
+    if (!kernel->translated)
         ptx_translate(kernel);
+    else if (kernel->good && kernel->generation != ptx_mutation_generation())
+        ptx_plant(kernel);
     return kernel->good;
 }
 

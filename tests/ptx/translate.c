@@ -189,7 +189,7 @@ bool ptx_translate(struct ptx_kernel *kernel)
     place_registers(b);
     kernel->translated = true;
     kernel->good = !b->failed;
-    kernel->generation = ptx_mutation_generation();
+    kernel->planted = 0;
     builder_free(b);
     if (kernel->good)
         ptx_plant(kernel);

@@ -217,61 +217,56 @@ static void widen(float to[2 * PTX_LANES], const uint32_t *row, enum ptx_type ty
  * a time: the worst of all. */
 enum { EXTRA_BITS = 1, AT_A_TIME = 8, COLUMNS = 8 };
 
-static uint64_t bits_of(double x)
-{
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
+/* Columns beside each other; the compiler makes of them what the machine has. */
+enum { SIDE = 4 };
+typedef double doubles __attribute__((vector_size(SIDE * sizeof(double))));
+typedef int64_t words __attribute__((vector_size(SIDE * sizeof(int64_t))));
+typedef int32_t numbers __attribute__((vector_size(SIDE * sizeof(int32_t))));
+typedef float floats __attribute__((vector_size(SIDE * sizeof(float))));
+#if defined __x86_64__ && defined __GNUC__ && !defined __clang__
+#define WITH_VECTORS __attribute__((target_clones("avx2", "default"), optimize("O3")))
+#else
+#define WITH_VECTORS
+#endif
 
-static double power_of_two(int exponent)
+/* A sum that has infinities, or what is no number, among its terms is their plain sum. */
+static float add_all(const doubles terms[AT_A_TIME + 1], int column)
 {
-    uint64_t bits = (uint64_t)(1023 + exponent) << 52;
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* To fp32, towards zero. */
-static float cut(double x)
-{
-    float y = (float)x;
-    uint32_t bits;
-    if (fabs((double)y) <= fabs(x) || isinf(x))
-        return y;
-    memcpy(&bits, &y, sizeof bits);
-    bits--;
-    memcpy(&y, &bits, sizeof y);
-    return y;
-}
-
-/* sums[column] += 8 products of a row and that column. */
-static void add_products(float sums[COLUMNS], const double a[AT_A_TIME],
-                         double b[AT_A_TIME][COLUMNS])
-{
-    double terms[AT_A_TIME + 1][COLUMNS], units[COLUMNS], total[COLUMNS] = {0};
-    for (int n = 0; n < COLUMNS; n++)
-        terms[AT_A_TIME][n] = (double)sums[n];
-    for (int e = 0; e < AT_A_TIME; e++)
-        for (int n = 0; n < COLUMNS; n++)
-            terms[e][n] = a[e] * b[e][n];
-    for (int n = 0; n < COLUMNS; n++) {
-        uint64_t most = 0;
-        for (int e = 0; e <= AT_A_TIME; e++) {
-            uint64_t magnitude = bits_of(terms[e][n]) & INT64_MAX;
-            most = magnitude > most ? magnitude : most;
-        }
-        int exponent = (int)(most >> 52) - 1023;
-        bool finite = most && exponent < 1024;
-        units[n] = finite ? power_of_two(23 + EXTRA_BITS - exponent) : 0;
-        for (int e = 0; !finite && e <= AT_A_TIME; e++)
-            total[n] += terms[e][n];
-    }
+    double total = 0;
     for (int e = 0; e <= AT_A_TIME; e++)
-        for (int n = 0; n < COLUMNS; n++)
-            total[n] += units[n] != 0 ? (double)(int32_t)(terms[e][n] * units[n]) : 0;
-    for (int n = 0; n < COLUMNS; n++)
-        sums[n] = cut(units[n] != 0 ? total[n] / units[n] : total[n]);
+        total += terms[e][column];
+    return (float)total;
+}
+
+/* sums[column] += 8 products of a row and that column. Where all terms are 0 the unit is 1. */
+WITH_VECTORS static void add_products(float sums[COLUMNS], const double a[AT_A_TIME],
+                                      doubles b[AT_A_TIME][COLUMNS / SIDE])
+{
+    for (int side = 0; side < COLUMNS / SIDE; side++) {
+        doubles terms[AT_A_TIME + 1], total = {0};
+        words most = {0};
+        floats sum;
+        memcpy(&sum, sums + side * SIDE, sizeof sum);
+        terms[AT_A_TIME] = __builtin_convertvector(sum, doubles);
+        for (int e = 0; e < AT_A_TIME; e++)
+            terms[e] = a[e] * b[e][side];
+        for (int e = 0; e <= AT_A_TIME; e++) {
+            const words magnitude = (words)terms[e] & INT64_MAX, larger = magnitude > most;
+            most = (magnitude & larger) | (most & ~larger);
+        }
+        const words some = most != 0, last = 23 + EXTRA_BITS + 1023 - (most >> 52);
+        const doubles unit = (doubles)(((last & some) + 1023) << 52);
+        for (int e = 0; e <= AT_A_TIME; e++)
+            total +=
+                __builtin_convertvector(__builtin_convertvector(terms[e] * unit, numbers), doubles);
+        total /= unit;
+        sum = __builtin_convertvector(total, floats);
+        const doubles back = __builtin_convertvector(sum, doubles);
+        const words away = ((words)back & INT64_MAX) > ((words)total & INT64_MAX);
+        sum = (floats)((numbers)sum + __builtin_convertvector(away, numbers)); /* towards zero */
+        for (int n = 0; n < SIDE; n++)
+            sums[side * SIDE + n] = most[n] >> 52 == 2047 ? add_all(terms, n) : sum[n];
+    }
 }
 
 /* D = A B + C. Eight lanes' parts of a register are rows: register r of A has rows from 8 (r % 2)
@@ -279,7 +274,8 @@ static void add_products(float sums[COLUMNS], const double a[AT_A_TIME],
 static void multiply(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mask)
 {
     const int depth = i->n;
-    double a[16][16], b[16][COLUMNS];
+    double a[16][16];
+    doubles b[16][COLUMNS / SIDE];
     float halves[2 * PTX_LANES], sums[16][COLUMNS];
     (void)mask;
     for (int r = 0; r < depth / 4; r++) {
@@ -290,7 +286,7 @@ static void multiply(struct ptx_warp *w, const struct ptx_instr *i, uint32_t mas
     for (int r = 0; r < depth / 8; r++) {
         widen(halves, ROW(w, i->b[r]), i->a_type);
         for (int k = 0; k < 2 * PTX_LANES; k++)
-            b[8 * r + k % 8][k / 8] = (double)halves[k];
+            b[8 * r + k % 8][k / 8 / SIDE][k / 8 % SIDE] = (double)halves[k];
     }
     for (int k = 0; k < 4; k++) /* lane 4 g + t: row g or g + 8, columns 2 t and the next */
         for (int l = 0; l < PTX_LANES; l++)

@@ -4,6 +4,7 @@
 . "$SRCDIR/tests/support/command.sh"
 . "$SRCDIR/tests/support/mpirun.sh"
 . "$SRCDIR/tests/support/ranks.sh"
+. "$SRCDIR/tests/support/ports.sh"
 cd "$work" || exit 99
 mkdir drive
 make_text text.txt 60
@@ -334,7 +335,6 @@ check "have the same probabilities" cmp lines1 lines2
 
 # ---- processes ----
 
-port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
 rank() { # rank, world, output, options...
     RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=127.0.0.1
     MASTER_PORT=$port TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_RUN_ID=run-$$ OMP_NUM_THREADS=1
@@ -353,14 +353,14 @@ two_ranks() { # what OUTPUT; by pipes.json
     wait $other
     verdict $? "rank 1 of two"
     check "have the bits of one" same_result llama.one "$2"
-    port=$((port + 1))
+    next_port
 }
 config pipes.json 3 cpu
 two_ranks "over TCP" tcp
 config pipes.json 3 cpu ', "pipeline_ranges": 2'
 two_ranks "with two ranges each" tcp2
 config pipes.json 3 cpu
-port=$((port + 1))
+next_port
 (rank 1 2 killed --steps 100000 --pipeline-parallel 2) >other.out 2>other.err </dev/null &
 other=$!
 (rank 0 2 killed --steps 100000 --pipeline-parallel 2) >said.out 2>said.err </dev/null &

@@ -52,7 +52,7 @@ child=$!
 while [ "$(lines)" -lt $until ] && kill -0 $child 2>/dev/null; do sleep 0.01; done
 sleep "$DELAY"
 kill "-$SIGNAL" $child
-[ "$SIGNAL" != STOP ] || { (sleep 20 && kill -KILL $child) >/dev/null 2>&1 & }
+[ "$SIGNAL" != STOP ] || { (sleep 60 && kill -KILL $child) >/dev/null 2>&1 & }
 wait $child
 EOF
 VICTIM=none LINES=0 DELAY=0 SIGNAL=KILL SHIM=

@@ -74,7 +74,7 @@ options="$options --progress none"
 train() { "$zinf" train --config "$work/one.json" $options "$@"; }
 # shellcheck disable=SC2086
 train_hosts() {
-    timeout 60 "${MPIRUN:-mpirun}" --mca plm_rsh_agent "$work/agent" \
+    timeout 180 "${MPIRUN:-mpirun}" --mca plm_rsh_agent "$work/agent" \
         --mca oob_tcp_if_include 10.78.0.0/24 --mca btl tcp,self \
         --mca btl_tcp_if_include 10.77.0.0/24 -H h1:1,h2:1 -np 2 -x ZINF_MPI_MODULE \
         "$zinf" train --config "$work/two.json" $options $mesh --output "$work/$axis" "$@"
@@ -82,7 +82,7 @@ train_hosts() {
 lines() { cat "$work/$axis/log.jsonl" 2>/dev/null | wc -l; }
 pull_cable() { # when the log has so many lines
     waited=0
-    while [ "$(lines)" -lt "$1" ] && [ $waited -lt 400 ]; do
+    while [ "$(lines)" -lt "$1" ] && [ $waited -lt 2400 ]; do
         sleep 0.05
         waited=$((waited + 1))
     done

@@ -6,6 +6,7 @@
 . "$SRCDIR/tests/support/mpirun.sh"
 . "$SRCDIR/tests/support/tensor.sh"
 . "$SRCDIR/tests/support/ranks.sh"
+. "$SRCDIR/tests/support/ports.sh"
 cd "$work" || exit 99
 mkdir drive
 make_text text.txt 60
@@ -224,7 +225,6 @@ for pipe in 1 2; do
 done
 stage=3 places=$nowhere
 config shares.json 4 ', "timeout": 20'
-port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
 rank() { # rank
     RANK=$1 WORLD_SIZE=2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
     TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_RUN_ID=run-$$ OMP_NUM_THREADS=1

@@ -3,6 +3,7 @@
 # to the bits of one rank, and one that is killed ends the other.
 . "$SRCDIR/tests/support/command.sh"
 . "$SRCDIR/tests/support/ranks.sh"
+. "$SRCDIR/tests/support/ports.sh"
 
 cat >"$work/config.json" <<EOF
 {"train_batch_size": 4, "train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0.5,
@@ -15,7 +16,6 @@ EOF
 make_rank_model
 
 # What torchrun sets; it listens at MASTER_PORT itself.
-port=$((20000 + $$ % 3100 * 4)) # below those that the system gives away
 rank() { # rank, world, steps, output, option
     RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=127.0.0.1 \
         MASTER_PORT=$port TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_RUN_ID=run-$$ \
@@ -38,7 +38,7 @@ check "have the bits of one" same_result "$work/one" "$work/two"
 
 # ---- one that is killed ----
 
-port=$((port + 2))
+next_port
 (rank 1 2 100000 "$work/killed") >"$work/other.out" 2>"$work/other.err" </dev/null &
 other=$!
 (rank 0 2 100000 "$work/killed") >"$work/said.out" 2>"$work/said.err" </dev/null &
@@ -53,7 +53,7 @@ wait $other 2>/dev/null
 
 # ---- one that is told to stop ----
 
-port=$((port + 2))
+next_port
 (rank 1 2 100000 "$work/stopped") >"$work/other.out" 2>"$work/other.err" </dev/null &
 other=$!
 (rank 0 2 100000 "$work/stopped") >"$work/said.out" 2>"$work/said.err" </dev/null &
@@ -74,7 +74,7 @@ sed -i 's/1e-3/2e-3/' "$work/config.json"
 go_on() { # rank
     (rank "$1" 2 9 "$work/stopped" --resume)
 }
-port=$((port + 2))
+next_port
 go_on 1 >"$work/other.out" 2>"$work/other.err" </dev/null &
 other=$!
 go_on 0 >"$work/said.out" 2>"$work/said.err" </dev/null

@@ -72,8 +72,11 @@ wait_until() { # process, command...
         waits=$((waits + 1))
     done
 }
-has_lines() { # output of a training, lines of its log at least
-    [ "$(cat "$1/log.jsonl" 2>/dev/null | wc -l)" -ge "$2" ]
+has_lines() { # output of a training, lines of its log at least; without another process
+    lines_there=0
+    [ -r "$1/log.jsonl" ] || return
+    while read -r _; do lines_there=$((lines_there + 1)); done <"$1/log.jsonl"
+    [ $lines_there -ge "$2" ]
 }
 
 # What nohup starts ignores hangups, and so does every program below it.

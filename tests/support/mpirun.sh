@@ -28,5 +28,5 @@ fi
 ranks() { # how many, command...
     how_many=$1
     shift
-    timeout -k 10 100 "${MPIRUN:-mpirun}" -np "$how_many" "$@"
+    timeout -k 10 300 "${MPIRUN:-mpirun}" -np "$how_many" "$@"
 }

@@ -410,6 +410,11 @@ static void test_broken_rows_are_named(void)
     breaks(ZINF_FORMAT_PROMPT, NULL, "{\"prompt\":[],\"completion\":[]}", "--chat-template");
     breaks(ZINF_FORMAT_PREFERENCE, NULL, "{\"question\":\"q\",\"chosen\":\"a\",\"rejected\":\"b\"}",
            "there is no \"prompt\", and \"question\" would not be read");
+    breaks(ZINF_FORMAT_PREFERENCE, NULL,
+           "{\"system\":\"s\",\"prompt\":\"q\",\"chosen\":\"a\",\"rejected\":\"b\"}",
+           "\"system\" would not be read");
+    breaks(ZINF_FORMAT_PROMPT, NULL, "{\"system\":\"s\",\"prompt\":\"q\",\"completion\":\"a\"}",
+           "\"system\" would not be read");
     breaks(ZINF_FORMAT_GDGPT, NULL, "{\"type\":\"x\"}", "not one of pretrain");
     breaks(ZINF_FORMAT_GDGPT, NULL, "{\"type\":\"conversation\",\"rounds\":[[\"ask\",\"a\"]]}",
            "no \"ans\"");

@@ -23,6 +23,9 @@ int bench_finish(const struct cli_command *bench, cJSON *result, int code);
  * measures.
  */
 void bench_watch(void);
+/* bench_waking.c: seconds from waking a thread until it goes on, the median of many; 0: there is no
+ * thread to be had. Takes 20 ms. */
+double bench_waking_seconds(void);
 /* Saves a result in the cache of speeds.h, with "date" (UTC) added, and "others",
  * the part of the CPUs that other processes used since bench_watch, where it replaces that one
  * alone; result is the caller's. Rates are in bytes, elements or flops a second. A cache that

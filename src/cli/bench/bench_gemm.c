@@ -1,9 +1,12 @@
 /*
  * bench_gemm: `zinf bench gemm`. Matrix products as a layer has them (Y = X W^T, both gradients),
- * on random numbers: zeros would be faster than data is. In fp32 on the host also the products of a
- * Newton-Schulz step, which updates of whole matrices are made of.
+ * on random numbers: zeros would be faster than data is. On the host also of few rows and of small
+ * matrices, for what a product takes beside its flops, and in fp32 the products of a Newton-Schulz
+ * step, which updates of whole matrices are made of.
  */
 #include "cli/bench/bench_device.h"
+
+#include <math.h>
 
 static const char usage[] = "usage: zinf bench gemm [options]\n"
                             "\n"
@@ -20,15 +23,30 @@ struct shape {
     int64_t m, n, k;
 };
 /* Cubes, and the widest products of XL, 1,600 wide, at 4096 tokens. */
-static const struct shape host_shapes[] = {{512, 512, 512}, {1024, 1024, 1024}};
+static const struct shape host_shapes[] = {
+    {64, 64, 64}, {64, 1024, 1024}, {512, 512, 512}, {1024, 1024, 1024}};
 static const struct shape cuda_shapes[] = {
     {2048, 2048, 2048}, {8192, 8192, 8192}, {4096, 6400, 1600}, {4096, 1600, 6400}};
 
 /* Of updates: matrices of layers about 1,000 wide, square and four times as long. */
 static const struct shape update_shapes[] = {{1024, 1024, 0}, {1024, 4096, 0}};
 
-enum way { WAY_FORWARD, WAY_DX, WAY_DW, WAYS, WAY_GRAM = WAYS, WAY_SQUARE, WAY_NEXT, ALL_WAYS };
-static const char *const way_names[ALL_WAYS] = {"forward", "dX", "dW", "X X^T", "A A", "B X"};
+/* Of those of the host, by which the time of a product is told apart. */
+enum { SMALL, FEW_ROWS, LARGE = 3, HOST_SHAPES };
+
+enum way {
+    WAY_FORWARD,
+    WAY_DX,
+    WAY_DW,
+    WAYS,
+    WAY_GRAM = WAYS,
+    WAY_SQUARE,
+    WAY_NEXT,
+    WAY_WIDE,
+    ALL_WAYS
+};
+static const char *const way_names[ALL_WAYS] = {"forward", "dX",  "dW",     "X X^T",
+                                                "A A",     "B X", "dX fp32"};
 
 /* Y[M,N] = X[M,K] W[N,K]^T; dX[M,K] = dY[M,N] W; dW[N,K] += dY^T X in fp32. */
 static struct zinf_matmul product(enum way way, const struct shape *s, enum zinf_dtype dtype,
@@ -114,8 +132,20 @@ static int time_product(struct bench_device *b, struct zinf_matmul *m, uint64_t 
     return bench_device_time(b, call, m, seconds);
 }
 
+/* What a product takes: of one size in one way. */
+struct timed {
+    double flops, bytes, seconds;
+};
+
+static double bytes_of(const struct zinf_matmul *m)
+{
+    return (double)(m->m * m->k) * (double)zinf_dtype_bytes(m->a_dtype) +
+           (double)(m->k * m->n) * (double)zinf_dtype_bytes(m->b_dtype) +
+           (double)(m->m * m->n) * (double)zinf_dtype_bytes(m->c_dtype) * (m->beta != 0 ? 2 : 1);
+}
+
 static int measure(struct bench_device *b, const struct shape *s, enum zinf_dtype dtype,
-                   uint64_t workspace, cJSON *list, double *best)
+                   uint64_t workspace, cJSON *list, double *best, struct timed timed[WAYS])
 {
     char *memory = (char *)b->device->memory + workspace;
     for (int way = 0; way < WAYS; way++) {
@@ -125,6 +155,7 @@ static int measure(struct bench_device *b, const struct shape *s, enum zinf_dtyp
         int code = time_product(b, &m, workspace, &seconds);
         if (code)
             return code;
+        timed[way] = (struct timed){flops, bytes_of(&m), seconds};
         *best = flops / seconds > *best ? flops / seconds : *best;
         m.m = s->m;
         m.n = s->n;
@@ -156,13 +187,31 @@ static struct zinf_matmul update_product(enum way way, const struct shape *s, ch
     return m;
 }
 
+/* Of a head's gradient, which stays in fp32 on the host: it has no part in instructions for 16
+ * bits.
+ */
+static int measure_wide(struct bench_device *b, enum zinf_dtype dtype, uint64_t workspace,
+                        cJSON *list, double *wide)
+{
+    const struct shape *s = &host_shapes[LARGE];
+    struct zinf_matmul m = product(WAY_DX, s, dtype, (char *)b->device->memory + workspace);
+    double seconds;
+    m.a_dtype = ZINF_DTYPE_F32;
+    int code = time_product(b, &m, workspace, &seconds);
+    if (code)
+        return code;
+    *wide = flops_of(&m) / seconds;
+    report(&m, WAY_WIDE, seconds, flops_of(&m), list);
+    return 0;
+}
+
 /* Of all three products of a step, the better of both shapes. */
 static int measure_updates(struct bench_device *b, uint64_t workspace, cJSON *list, double *best)
 {
     char *memory = (char *)b->device->memory + workspace;
     for (size_t i = 0; i < sizeof update_shapes / sizeof *update_shapes; i++) {
         double all = 0, flops = 0;
-        for (int way = WAY_GRAM; way < ALL_WAYS; way++) {
+        for (int way = WAY_GRAM; way <= WAY_NEXT; way++) {
             struct zinf_matmul m = update_product((enum way)way, &update_shapes[i], memory);
             double seconds;
             int code = time_product(b, &m, workspace, &seconds);
@@ -177,13 +226,69 @@ static int measure_updates(struct bench_device *b, uint64_t workspace, cJSON *li
     return 0;
 }
 
-static void keep(const struct bench_device *b, enum zinf_dtype dtype, double best, double updates)
+/* ---- the time of a product: of its call, of its flops, of its bytes ---- */
+
+#define FREE 1e15 /* a second: what takes no time that can be measured */
+#define ROUNDS 30 /* each brings the three a third nearer at least */
+
+static double rate_of(double amount, double seconds)
+{
+    return seconds > amount / FREE ? amount / seconds : FREE;
+}
+
+/* The three that explain a small product, one of few rows and a large one; each is found from the
+ * size in which it counts most, with the others as they were found before. */
+static void tell_apart(const struct timed *small, const struct timed *few,
+                       const struct timed *large, struct zinf_product_speed *out)
+{
+    *out = (struct zinf_product_speed){large->flops / large->seconds, FREE, FREE};
+    for (int round = 0; round < ROUNDS; round++) {
+        const double byte = 1 / out->bytes, flop = 1 / out->flops, call = 1 / out->calls;
+        out->calls = rate_of(1, small->seconds - small->flops * flop - small->bytes * byte);
+        out->bytes = rate_of(few->bytes, few->seconds - few->flops * flop - call);
+        out->flops = rate_of(large->flops, large->seconds - large->bytes * byte - call);
+    }
+}
+
+static void add_products(cJSON *kept, const struct zinf_product_speed of[WAYS])
+{
+    cJSON *products = cJSON_AddArrayToObject(kept, "products");
+    for (int way = 0; way < WAYS; way++) {
+        cJSON *one = cli_json_append(products);
+        cJSON_AddStringToObject(one, "way", way_names[way]);
+        cJSON_AddNumberToObject(one, "flops", of[way].flops);
+        cJSON_AddNumberToObject(one, "bytes", of[way].bytes);
+        cJSON_AddNumberToObject(one, "calls", of[way].calls);
+    }
+}
+
+static void show_products(const struct zinf_product_speed of[WAYS], cJSON *result)
+{
+    if (result)
+        add_products(result, of);
+    for (int way = 0; way < WAYS && !result; way++)
+        printf("%-8s %.3f Tflop/s, %.1f GB/s of operands and results, %.1f us a product\n",
+               way_names[way], of[way].flops * 1e-12, of[way].bytes * 1e-9, 1e6 / of[way].calls);
+}
+
+/* What a device's products were found to do, in flops a second; 0: not measured. */
+struct rates {
+    double best, updates, wide;
+};
+
+/* products: of the host; NULL: of another device. */
+static void keep(const struct bench_device *b, enum zinf_dtype dtype, const struct rates *rates,
+                 const struct zinf_product_speed *products)
 {
     char key[32];
     cJSON *kept = cJSON_CreateObject();
-    cJSON_AddNumberToObject(kept, "flops", best);
-    if (updates > 0)
-        cJSON_AddNumberToObject(kept, "update_flops", updates);
+    cJSON_AddNumberToObject(kept, "flops", rates->best);
+    if (rates->wide > 0)
+        cJSON_AddNumberToObject(kept, "wide_flops", rates->wide);
+    if (products)
+        add_products(kept, products);
+    if (rates->updates > 0)
+        cJSON_AddNumberToObject(kept, "update_flops", rates->updates);
     cJSON_AddStringToObject(kept, "device", b->device->name);
     if (b->device->kind == ZINF_DEVICE_HOST)
         cJSON_AddNumberToObject(kept, "threads", b->device->n_threads);
@@ -203,7 +308,9 @@ static int measure_all(const struct gemm_args *args, enum zinf_dtype dtype, cJSO
                                            .device_bytes = workspace + most,
                                            .host_bytes = 1 << 20};
     struct bench_device b;
-    double best = 0, updates = 0;
+    struct rates rates = {0};
+    struct timed timed[HOST_SHAPES][WAYS];
+    struct zinf_product_speed products[WAYS];
     int code = bench_device_open(&b, &options);
     if (code)
         return code;
@@ -226,14 +333,20 @@ static int measure_all(const struct gemm_args *args, enum zinf_dtype dtype, cJSO
     most = updates_too && needed > most ? needed : most;
     code = bench_device_fill(&b, dtype, workspace + most);
     for (size_t i = 0; !code && i < n; i++)
-        code = measure(&b, &shapes[i], dtype, workspace, list, &best);
+        code = measure(&b, &shapes[i], dtype, workspace, list, &rates.best, timed[i]);
     if (!code && updates_too)
-        code = measure_updates(&b, workspace, list, &updates);
+        code = measure_updates(&b, workspace, list, &rates.updates);
+    if (!code && host && !args->m && dtype != ZINF_DTYPE_F32)
+        code = measure_wide(&b, dtype, workspace, list, &rates.wide);
     if (!code && args->m)
         zinf_log(ZINF_LOG_INFO, "the rate is not kept for zinf estimate, which takes the best of "
                                 "the usual sizes: leave out --m, --n and --k for those");
-    else if (!code)
-        keep(&b, dtype, best, updates);
+    for (int way = 0; !code && host && !args->m && way < WAYS; way++)
+        tell_apart(&timed[SMALL][way], &timed[FEW_ROWS][way], &timed[LARGE][way], &products[way]);
+    if (!code && host && !args->m)
+        show_products(products, result);
+    if (!code && !args->m)
+        keep(&b, dtype, &rates, host ? products : NULL);
     bench_device_close(&b);
     return code;
 }

@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <linux/magic.h>
+#include <math.h>
 #include <stdlib.h>
 #include <sys/vfs.h>
 
@@ -263,6 +264,24 @@ static void add_spread(cJSON *object, const struct nvme_bench *bench)
     cJSON_AddNumberToObject(object, "mixed_most", range[1]);
 }
 
+/* What a drive takes beside its rate: of the CPU, and of time where one request waits for the
+ * other.
+ */
+static void add_costs(cJSON *object, const struct nvme_bench *bench)
+{
+    const double used = nvme_cpu_per_byte(&bench->main[ZINF_AIO_BENCH_MIXED]);
+    const double cpu = fmax(used, bench->lost_cpu_per_byte);
+    const double answer = nvme_answer_seconds(bench);
+    if (cpu > 0)
+        cJSON_AddNumberToObject(object, "cpu_bytes", 1 / cpu);
+    if (answer > 0)
+        cJSON_AddNumberToObject(object, "answers", 1 / answer);
+    if (bench->busy_drive > 0) {
+        cJSON_AddNumberToObject(object, "busy_drive", bench->busy_drive);
+        cJSON_AddNumberToObject(object, "busy_threads", bench->busy_threads);
+    }
+}
+
 /* Under the paths joined with commas, and what the short look at each of several said. */
 static void save(const struct nvme_bench *bench)
 {
@@ -283,6 +302,7 @@ static void save(const struct nvme_bench *bench)
     for (int mix = 0; mix < NVME_MIXES; mix++)
         add_rate(result, bench, (enum zinf_aio_bench_mix)mix);
     add_spread(result, bench);
+    add_costs(result, bench);
     cJSON_AddNumberToObject(result, "block_size", bench->best_block_bytes);
     cJSON_AddNumberToObject(result, "queue_depth", bench->best_depth);
     cJSON_AddStringToObject(result, "engine",

@@ -47,6 +47,11 @@ struct nvme_bench {
     int n_sweep;
     uint32_t best_block_bytes, best_depth;
     struct zinf_aio_bench_result main[NVME_MIXES];
+    struct zinf_aio_bench_result alone; /* reads of a small block, one after the other */
+    /* Of reads and writes beside a thread a CPU that only computes: their rate as a part of that
+     * alone, that of the threads, and the CPU seconds that these lose for each byte. 0: not known
+     */
+    double busy_drive, busy_threads, lost_cpu_per_byte;
     struct nvme_engine_row engines[NVME_ENGINES];
     uint64_t bytes_written; /* to the drive, by all of it */
 };
@@ -55,7 +60,17 @@ extern const char *const nvme_mix_names[NVME_MIXES];
 /* CPU seconds for each byte moved; 0 if nothing was. */
 double nvme_cpu_per_byte(const struct zinf_aio_bench_result *result);
 
+/* Seconds until a drive that has nothing to do answers, without those of the bytes; 0: not known.
+ */
+double nvme_answer_seconds(const struct nvme_bench *bench);
+
 int nvme_measure(struct nvme_bench *bench);
+/* bench_busy.c: by so many runs; they and their time are counted in the progress. */
+#define NVME_BUSY_RUNS 4
+typedef int nvme_run(struct nvme_bench *bench, const struct zinf_aio_bench_options *options,
+                     const char *what, struct zinf_aio_bench_result *result);
+int nvme_measure_busy(struct nvme_bench *bench, const struct zinf_aio_bench_options *options,
+                      nvme_run *run);
 
 /* Bytes for each parameter that a step moves with what of the training state on the drive. */
 struct nvme_form {

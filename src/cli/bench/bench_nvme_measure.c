@@ -14,6 +14,7 @@
 #define PASS_SECONDS 7          /* a pass over data of the default size, at the rate of writes */
 #define LOOK_SECONDS 1.0        /* each setting and each engine */
 #define NEAR_BEST 0.97          /* so near to the best, what needs less in flight is better */
+#define ALONE_BYTES (64u << 10) /* a block of which most of the time is not that of its bytes */
 #define MAX_IN_FLIGHT (256u << 20)
 
 #define KIB 1024u
@@ -228,6 +229,34 @@ static int figures(struct nvme_bench *bench)
     return code;
 }
 
+double nvme_answer_seconds(const struct nvme_bench *bench)
+{
+    const double rate = zinf_aio_bench_rate(&bench->main[ZINF_AIO_BENCH_READ]);
+    const double all = (double)bench->alone.p50_ns * 1e-9;
+    return rate > 0 && all > 0 ? fmax(all - ALONE_BYTES / rate, all / 10) : 0;
+}
+
+/* Settings and engines are those of the figures. */
+static int measure_alone(struct nvme_bench *bench)
+{
+    struct zinf_aio_bench_options options = with_best(bench);
+    options.mix = ZINF_AIO_BENCH_READ;
+    options.seconds = look_seconds(bench);
+    options.queue.block_bytes = ALONE_BYTES;
+    options.queue.queue_depth = 1;
+    return bench->wanted[ZINF_AIO_BENCH_READ] && bench->bytes >= 2ull * ALONE_BYTES * bench->n_jobs
+               ? run(bench, &options, "one block after the other", &bench->alone)
+               : 0;
+}
+
+static int measure_busy(struct nvme_bench *bench)
+{
+    struct zinf_aio_bench_options options = with_best(bench);
+    options.mix = ZINF_AIO_BENCH_MIXED;
+    options.seconds = 2 * look_seconds(bench);
+    return bench->wanted[ZINF_AIO_BENCH_MIXED] ? nvme_measure_busy(bench, &options, run) : 0;
+}
+
 static int compare_engines(struct nvme_bench *bench)
 {
     const char *why = NULL;
@@ -260,7 +289,7 @@ static uint64_t count_runs(const struct nvme_bench *bench)
     uint64_t mixes = 0;
     for (int mix = 0; mix < NVME_MIXES; mix++)
         mixes += bench->wanted[mix];
-    return 1 + (uint64_t)bench->n_sweep + mixes * (1 + NVME_ENGINES);
+    return 2 + NVME_BUSY_RUNS + (uint64_t)bench->n_sweep + mixes * (1 + NVME_ENGINES);
 }
 
 int nvme_measure(struct nvme_bench *bench)
@@ -274,6 +303,10 @@ int nvme_measure(struct nvme_bench *bench)
         code = sweep(bench);
     if (!code)
         code = figures(bench);
+    if (!code)
+        code = measure_alone(bench);
+    if (!code)
+        code = measure_busy(bench);
     if (!code)
         code = compare_engines(bench);
     cli_progress_end(&bench->progress);

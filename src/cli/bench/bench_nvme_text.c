@@ -87,6 +87,16 @@ static void print_figures(const struct nvme_bench *bench, FILE *out)
                     gigabytes(r), zinf_aio_bench_rate(r) / (double)(1 << 30), ms(r->p50_ns),
                     ms(r->p99_ns), ms(r->p999_ns), ms(r->max_ns), cpu_per_gigabyte(r));
     }
+    if (bench->busy_drive > 0)
+        fprintf(
+            out,
+            "beside busy CPUs: %.0f %% of the mixed rate; these have %.0f %% of theirs beside it\n",
+            100 * bench->busy_drive, 100 * bench->busy_threads);
+    if (bench->alone.p50_ns)
+        fprintf(out,
+                "small reads, one after the other: %.3f ms each, without the time of their "
+                "bytes\n",
+                nvme_answer_seconds(bench) * 1e3);
 }
 
 static void print_engines(const struct nvme_bench *bench, FILE *out)

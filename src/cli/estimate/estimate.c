@@ -125,6 +125,20 @@ static void print_pipeline(const struct estimate *e)
     }
 }
 
+/* What is said of a step is true of one that does not clip. */
+static void print_clipped(const struct zinf_estimate *n)
+{
+    char text[240], one[32], each[32];
+    if (!(n->clipped_seconds > 0))
+        return;
+    snprintf(
+        text, sizeof text,
+        "if no step clips; one that does (gradient_clipping) takes up to %s, its updates being "
+        "taken back, and where at least half do each takes %s (update-in-forward)",
+        cli_duration(one, n->clipped_seconds), cli_duration(each, n->all_clipped_seconds));
+    cli_print_field(stdout, "", LABEL, text);
+}
+
 static void print_step(const struct estimate *e)
 {
     const struct zinf_estimate *n = &e->now;
@@ -139,6 +153,7 @@ static void print_step(const struct estimate *e)
     if (e->range[1] > 0 && strcmp(time, cli_duration(tokens, e->range[1])))
         printf("             %s to %s with the drive as fast and as slow as it was measured\n",
                time, tokens);
+    print_clipped(n);
     printf("limited by   %s, busy for %.0f %% of the step\n", lane_text(e, (size_t)n->bottleneck),
            100 * busy);
     for (size_t i = 0; i < N_LANES; i++)
@@ -448,6 +463,10 @@ cJSON *estimate_json(const struct estimate *e)
     cJSON_AddNumberToObject(root, "step_seconds", n->step_seconds);
     if (e->range[1] > 0)
         cJSON_AddItemToObject(root, "step_seconds_range", cJSON_CreateDoubleArray(e->range, 2));
+    if (n->clipped_seconds > 0) {
+        cJSON_AddNumberToObject(root, "clipped_step_seconds", n->clipped_seconds);
+        cJSON_AddNumberToObject(root, "all_clipped_step_seconds", n->all_clipped_seconds);
+    }
     cJSON_AddNumberToObject(root, "tokens_per_step", (double)n->tokens);
     cJSON_AddNumberToObject(root, "tokens_per_second", (double)n->tokens / n->step_seconds);
     cJSON_AddStringToObject(root, "schedule", n->schedule);

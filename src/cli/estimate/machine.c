@@ -53,6 +53,9 @@ static int set_word(struct machine *m, enum machine_figure figure, const char *t
         value = strtod(text, &end) * f->scale;
         if (end == text || *end || !isfinite(value) || !(value > 0))
             return fail_number(f->word, text);
+    } else if (*text && text[strspn(text, "0123456789.")] == 0 && strtod(text, NULL) > 0) {
+        return zinf_fail(-EINVAL, "--machine: %s=%s has no unit: write %s=%sGiB", f->word, text,
+                         f->word, text);
     } else if (zinf_size_parse(text, &bytes) || !bytes) {
         return zinf_fail(-EINVAL, "--machine: %s=%s is no size such as 64G or 2TB", f->word, text);
     } else {

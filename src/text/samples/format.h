@@ -33,6 +33,8 @@ struct zinf_format_recipe {
 
 /* A field that must be a string. */
 int format_string(const cJSON *row, const char *field, const char **out);
+/* -EINVAL: the row has a text "system", which prompts with their answers do not have. */
+int format_check_system(const cJSON *row);
 /* Make the sample of a row, by format. */
 int format_take_conversation(struct zinf_format_recipe *r, const cJSON *row,
                              struct zinf_sample *sample);

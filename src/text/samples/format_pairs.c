@@ -83,7 +83,9 @@ static int find_answer(const cJSON *row, const char *field, const char *other_fi
                                   "lists of messages");
     if (cJSON_Compare(a.answer, other, true))
         return zinf_fail(-EINVAL, "\"chosen\" and \"rejected\" are the same");
-    int code = texts && !a.prompt ? check_question(row) : 0;
+    int code = format_check_system(row);
+    if (!code && texts && !a.prompt)
+        code = check_question(row);
     if (code)
         return code;
     if (!a.prompt || (!texts && cJSON_IsString(a.prompt)))

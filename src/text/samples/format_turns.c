@@ -115,8 +115,10 @@ static int add_message(struct format_turns *turns, const cJSON *message)
     int code = format_string(message, openai ? "role" : "from", &name);
     const char *role = code ? NULL : role_of(name);
     if (!code && !role)
-        code = zinf_fail(-EINVAL, "turn %zu has the role \"%s\", which is not known", turns->n + 1,
-                         name);
+        code = zinf_fail(-EINVAL,
+                         "turn %zu has the role \"%s\", which is not known: use system, user, "
+                         "assistant or tool",
+                         turns->n + 1, name);
     if (!code && cJSON_IsArray(content))
         code = join_parts(turns, content, &words);
     else if (!code)
@@ -371,6 +373,16 @@ void format_count_from(struct zinf_sample *sample, size_t first)
         sample->marks[i] |= ZINF_MARK_COUNTS;
 }
 
+int format_check_system(const cJSON *row)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "system"));
+    if (!text || !*text)
+        return 0;
+    return zinf_fail(-EINVAL, "its \"system\" would not be read: put that text before the prompt, "
+                              "give messages with a turn of the system, or leave it out of the "
+                              "rows");
+}
+
 int format_take_prompt(struct zinf_format_recipe *r, const cJSON *row, struct zinf_sample *sample)
 {
     const struct format_answer a = {
@@ -381,7 +393,9 @@ int format_take_prompt(struct zinf_format_recipe *r, const cJSON *row, struct zi
     size_t first;
     if (!a.prompt || !a.answer)
         return zinf_fail(-EINVAL, "there is no \"%s\"", a.prompt ? "completion" : "prompt");
-    int code = format_take_answer(r, &a, sample, &first);
+    int code = format_check_system(row);
+    if (!code)
+        code = format_take_answer(r, &a, sample, &first);
     if (!code)
         format_count_from(sample, first);
     return code;

@@ -215,8 +215,17 @@ void plan_cost_again(const struct plan *p, struct zinf_program *program)
 
 struct zinf_machine plan_machine(const struct plan *p)
 {
-    return (struct zinf_machine){.read_beside_write = p->rates.read_beside_write,
-                                 .write_beside_read = p->rates.write_beside_read};
+    struct zinf_machine machine = {.read_beside_write = p->rates.read_beside_write,
+                                   .write_beside_read = p->rates.write_beside_read,
+                                   .drive_beside_cpus = p->rates.drive_beside_cpus};
+    for (int lane = 0; lane < ZINF_LANES; lane++) {
+        const bool enqueues =
+            device_is_far(p->setup) && lane >= ZINF_LANE_H2D && lane <= ZINF_LANE_DEVICE;
+        const bool moves = lane == ZINF_LANE_READ || lane == ZINF_LANE_WRITE;
+        machine.waking_seconds[lane] =
+            (enqueues ? 0 : p->rates.waking_seconds) + (moves ? p->rates.drive_answer_seconds : 0);
+    }
+    return machine;
 }
 
 double plan_least_seconds(const struct plan *p, const struct zinf_program *first,
@@ -349,6 +358,12 @@ static void complete(const struct plan *p, const struct zinf_speeds *s, double c
         .drive_write_bytes = known_or(s->drive_write_bytes, DRIVE_BYTES),
         .drive_least = s->drive_least,
         .drive_most = s->drive_most,
+        .drive_busy = s->drive_busy,
+        .kernels = host_device ? s->kernels : 0,
+        .wakings = s->wakings,
+        .drive_answers = s->drive_answers,
+        .sum_bytes = s->sum_bytes,
+        .drive_cpu_bytes = s->drive_cpu_bytes,
         .net_bytes = known_or(s->net_bytes, NET_BYTES),
         .root_bytes = s->root_bytes,
         .peer_bytes = known_or(s->peer_bytes, PEER_BYTES),
@@ -361,6 +376,9 @@ static void complete(const struct plan *p, const struct zinf_speeds *s, double c
         used->attention[i] =
             (struct zinf_attention_speed){s->attention[i].tokens, device * s->attention[i].forward,
                                           device * s->attention[i].backward};
+    for (int i = 0; i < ZINF_PRODUCTS && host_device; i++)
+        used->products[i] = s->products[i];
+    used->wide_flops = host_device ? s->wide_flops : 0;
     used->attention_flops =
         known_or(device * s->attention_flops, used->device_flops * (host_device ? 1 : ATTENTION));
     used->attention_backward_flops =
@@ -406,6 +424,21 @@ static void take_attention(const struct zinf_speeds *used, struct zinf_pace *pac
                                      BACKWARD_PRODUCTS * flops / used->attention_backward_flops};
 }
 
+_Static_assert((int)ZINF_PACE_PRODUCTS == (int)ZINF_PRODUCTS &&
+                   (int)ZINF_PACE_DX == (int)ZINF_PRODUCT_DX &&
+                   (int)ZINF_PACE_DW == (int)ZINF_PRODUCT_DW,
+               "kinds of products have one order");
+
+static void take_products(const struct zinf_speeds *used, struct zinf_pace *pace)
+{
+    const double flops = used->device_flops;
+    for (int i = 0; i < ZINF_PRODUCTS && used->products[i].flops > 0; i++)
+        pace->products[i] = (struct zinf_product_pace){flops / used->products[i].flops,
+                                                       flops / used->products[i].bytes,
+                                                       flops / used->products[i].calls};
+    pace->wide_flop = used->wide_flops > 0 ? flops / used->wide_flops : 0;
+}
+
 struct zinf_pace setup_pace(const struct setup *s)
 {
     struct zinf_speeds used;
@@ -413,6 +446,9 @@ struct zinf_pace setup_pace(const struct setup *s)
     double flops = used.device_flops;
     struct zinf_pace pace = {.flops_a_byte = flops / used.device_bytes};
     take_attention(&used, &pace);
+    take_products(&used, &pace);
+    if (used.kernels > 0)
+        pace.between = flops / used.kernels;
     if (device_is_far(s)) {
         pace.shortest = SHORTEST_KERNEL * flops;
         pace.between = BETWEEN_KERNELS * flops;
@@ -450,6 +486,17 @@ static double beside_of(double alone, double mixed)
     return share < 0.1 ? 0.1 : share > 1 ? 1 : share;
 }
 
+/* What a drive lane uses of the CPUs at its full rate: submission, completion and checksums; 0: not
+ * known. */
+static double drive_cpu(const struct plan *p, const struct zinf_speeds *used, double rate)
+{
+    const bool sums = p->setup->config->checksums && used->sum_bytes > 0;
+    if (!(used->drive_cpu_bytes > 0))
+        return 0;
+    return fmin(rate * (1 / used->drive_cpu_bytes + (sums ? 1 / used->sum_bytes : 0)), 1) /
+           threads_of(p);
+}
+
 void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zinf_rates *rates)
 {
     struct zinf_speeds used;
@@ -476,6 +523,11 @@ void plan_rates_of(const struct plan *p, const struct zinf_speeds *s, struct zin
     for (int kind = 0; kind < ZINF_RATE_KINDS; kind++) {
         rates->seconds[kind] = by_cost[op_kind_cost(kind)];
     }
+    rates->cpu[OP_READ] = drive_cpu(p, &used, used.drive_read_bytes);
+    rates->cpu[OP_WRITE] = drive_cpu(p, &used, used.drive_write_bytes);
+    rates->drive_beside_cpus = used.drive_busy;
+    rates->waking_seconds = used.wakings > 0 ? 1 / used.wakings : 0;
+    rates->drive_answer_seconds = used.drive_answers > 0 ? 1 / used.drive_answers : 0;
     rates->read_beside_write = beside_of(s->drive_read_bytes, s->drive_mixed_bytes);
     rates->write_beside_read = beside_of(s->drive_write_bytes, s->drive_mixed_bytes);
 }

@@ -135,6 +135,19 @@ static void add_step(struct zinf_estimate *out, const struct seen *s)
     }
 }
 
+/* What run_speculating (step/step.c) does of a step that clips, and run_waiting where many do. */
+static int add_clipped(struct zinf_estimate *out, const struct plan *p)
+{
+    const struct zinf_program *again[] = {&p->gradients, &p->drain};
+    struct zinf_prediction sum;
+    if (p->schedule != SCHEDULE_UPDATE_IN_BACKWARD || !(p->setup->config->gradient_clipping > 0))
+        return 0;
+    const int code = plan_predict(p, again, 2, &sum);
+    out->clipped_seconds = out->step_seconds + sum.seconds;
+    out->all_clipped_seconds = fmax(p->predicted_rest, out->step_seconds);
+    return code;
+}
+
 static int fill(struct zinf_estimate *out, const struct plan *p)
 {
     const struct zinf_program *programs[2];
@@ -163,7 +176,7 @@ static int fill(struct zinf_estimate *out, const struct plan *p)
     out->host_limit = p->setup->fills ? p->setup->fill_bytes : out->budget[ZINF_MEMORY_HOST];
     snprintf(out->schedule, sizeof out->schedule, "%s", schedule_name(p->schedule));
     snprintf(out->device, sizeof out->device, "%s", p->setup->device->name);
-    return 0;
+    return add_clipped(out, p);
 }
 
 /* Of what an operation waits for, what ends last. */
@@ -339,6 +352,9 @@ static int add_bubbles(struct zinf_estimate *out, struct zinf_pipe_rank *pipe,
     out->pipe_ranks = n;
     out->model_flops /= n;
     out->bubble_seconds = fmax(step - out->step_seconds, 0);
+    /* gradients that are made again wait for other ranks as those of any step do */
+    out->clipped_seconds *= step / out->step_seconds;
+    out->all_clipped_seconds *= step / out->step_seconds;
     out->step_seconds = step;
     for (uint32_t r = 0; pipe && r < n; r++)
         pipe[r].bubble_seconds = fmax(step - pipe[r].alone_seconds, 0);

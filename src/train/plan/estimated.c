@@ -15,6 +15,8 @@ static void scale(struct zinf_rates *rates, double device, double drive)
         double factor = moves ? drive : copies || on_host ? 1 : device;
         if (factor > 0)
             rates->seconds[rate] /= factor;
+        if (moves && factor > 0) /* more bytes in the same time */
+            rates->cpu[rate] = fmin(rates->cpu[rate] * factor, 1);
     }
 }
 

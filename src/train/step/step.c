@@ -307,6 +307,24 @@ static const char fp16_remedy[] =
     "65504, as in models that were trained in bf16; set bf16.enabled instead of fp16.enabled, or "
     "neither for fp32";
 
+/* Weights do not change while steps are skipped. A scale that does not change either may meet one
+ * batch that overflows, or two, but not so many in a row unless no batch can be learned any more.
+ */
+#define MAX_OVERFLOWS 16
+
+static int judge_row(struct zinf_trainer *t, bool overflow)
+{
+    t->n_overflows = overflow ? t->n_overflows + 1 : 0;
+    if (t->loss_scale.dynamic || t->n_overflows < MAX_OVERFLOWS)
+        return 0;
+    return zinf_fail(-ERANGE,
+                     "step %llu: the gradient is not finite for the %dth step in a row: the "
+                     "training has diverged; lower lr, or set gradient_clipping%s",
+                     (unsigned long long)t->step, MAX_OVERFLOWS,
+                     t->setup.dtype == ZINF_DTYPE_F16 ? ", or fp16.loss_scale to 0, which adapts it"
+                                                      : "");
+}
+
 /* An overflow in fp16 and bf16 means a skipped step; in fp32 the run has diverged. */
 static int judge_overflow(struct zinf_trainer *t, bool overflow, double loss)
 {
@@ -319,10 +337,13 @@ static int judge_overflow(struct zinf_trainer *t, bool overflow, double loss)
     if (forward)
         zinf_log_once(ZINF_LOG_WARN, "fp16 activations", "step %llu: %s",
                       (unsigned long long)t->step, fp16_remedy);
-    int code = zinf_loss_scale_update(&t->loss_scale, overflow);
-    return code && forward ? zinf_fail(code, "step %llu, at the smallest loss scale: %s",
-                                       (unsigned long long)t->step, fp16_remedy)
-                           : code;
+    int code = judge_row(t, overflow);
+    if (!code)
+        code = zinf_loss_scale_update(&t->loss_scale, overflow);
+    return code && forward && t->loss_scale.dynamic
+               ? zinf_fail(code, "step %llu, at the smallest loss scale: %s",
+                           (unsigned long long)t->step, fp16_remedy)
+               : code;
 }
 
 /* Operations are measured; in the first step they run one at a time. */
