@@ -302,14 +302,16 @@ int pack_check_head(struct pack_image *image, uint64_t in_bytes)
     return 0;
 }
 
-static bool take_exceptions(uint16_t *halves, const char *in, const struct pack_block *block)
+/* Of halves that lie `stride` halves apart. */
+static bool take_exceptions(uint16_t *halves, uint32_t stride, const char *in,
+                            const struct pack_block *block)
 {
     for (uint32_t i = 0; i < block->exceptions; i++) {
         struct pack_exception e;
         memcpy(&e, in + i * sizeof e, sizeof e);
         if (e.element >= PACK_BLOCK)
             return false;
-        halves[e.element] = e.half;
+        halves[e.element * stride] = e.half;
     }
     return true;
 }
@@ -323,19 +325,22 @@ static bool unpack_halves(const struct pack_image *image, uint16_t *halves, uint
         return true;
     }
     image->ops->decode(halves, in, block);
-    return take_exceptions(halves, in + block->width * 2 * PACK_ROW, block);
+    return take_exceptions(halves, 1, in + block->width * 2 * PACK_ROW, block);
 }
 
 static bool unpack_block(const struct pack_image *image, char *x, const struct pack_block *block,
                          const char *in)
 {
-    const char *upper = in + (block->low ? 2 * PACK_BLOCK : 0);
-    uint16_t high[PACK_BLOCK];
+    const char *low = block->low ? in : NULL, *upper = in + (low ? 2 * PACK_BLOCK : 0);
+    uint16_t *halves = (uint16_t *)(void *)x;
     if (!image->wide)
-        return unpack_halves(image, (uint16_t *)(void *)x, PACK_BLOCK, block, upper);
-    bool good = unpack_halves(image, high, PACK_BLOCK, block, upper);
-    image->ops->join(x, high, block->low ? in : NULL);
-    return good;
+        return unpack_halves(image, halves, PACK_BLOCK, block, upper);
+    if (block->width == PACK_PLAIN) {
+        image->ops->join(x, (const uint16_t *)(const void *)upper, low);
+        return true;
+    }
+    image->ops->decode_wide(x, low, upper, block);
+    return take_exceptions(halves + 1, 2, upper + block->width * 2 * PACK_ROW, block);
 }
 
 /* A block of fewer elements is unpacked beside the array. */

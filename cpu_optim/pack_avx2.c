@@ -92,6 +92,7 @@ const struct pack_ops pack_ops_avx2 = {
     .choose = choose,
     .encode = encode,
     .decode = decode,
+    .decode_wide = decode_wide,
     .sum = sum,
     .copy = copy,
 };

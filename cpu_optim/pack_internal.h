@@ -27,6 +27,8 @@ struct pack_ops {
      */
     void (*encode)(void *out, const uint16_t *halves, const struct pack_block *block);
     void (*decode)(uint16_t *halves, const void *in, const struct pack_block *block);
+    /* decode, and then join with the lower halves. */
+    void (*decode_wide)(void *x, const void *low, const void *in, const struct pack_block *block);
     uint64_t (*sum)(const void *data, size_t bytes);
     /* memcpy() past the caches, for data that is not in them and not read again soon. */
     void (*copy)(void *to, const void *from, size_t bytes);

@@ -173,7 +173,23 @@ ALWAYS_INLINE void encode_width(uint16_t *out, const uint16_t *halves, const str
     }
 }
 
-ALWAYS_INLINE void decode_width(uint16_t *halves, const uint16_t *in, const struct coding *c,
+/* Stores halves to `to`, or, if there is a `wide` array, the numbers that they make with lower
+ * halves: those at `low`, or zeros. */
+struct target {
+    uint16_t *halves;
+    char *wide;
+    const char *low;
+};
+
+ALWAYS_INLINE void put(const struct target *to, uint32_t at, hvec half)
+{
+    if (to->wide)
+        h_join(to->wide + 4 * at, half, to->low ? h_load(to->low + 2 * at) : h_set1(0));
+    else
+        h_store(to->halves + at, half);
+}
+
+ALWAYS_INLINE void decode_width(const struct target *to, const uint16_t *in, const struct coding *c,
                                 int width)
 {
     for (uint32_t column = 0; column < PACK_ROW; column += LANES) {
@@ -185,7 +201,7 @@ ALWAYS_INLINE void decode_width(uint16_t *halves, const uint16_t *in, const stru
         code =                                                                                     \
             h_or(code, h_shift_left(h_load(in + (FIRST_WORD(r, width) + 1) * PACK_ROW + column),   \
                                     16 - SHIFT(r, width)));                                        \
-    h_store(halves + r * PACK_ROW + column, half_of(h_and(code, c->mask), c));
+    put(to, r *PACK_ROW + column, half_of(h_and(code, c->mask), c));
         EACH_ROW(ROW)
 #undef ROW
     }
@@ -226,17 +242,30 @@ static void encode(void *out, const uint16_t *halves, const struct pack_block *b
         list_exceptions((void *)((char *)out + block->width * 2 * PACK_ROW), halves, block);
 }
 
-static void decode(uint16_t *halves, const void *in, const struct pack_block *block)
+ALWAYS_INLINE void decode_to(struct target to, const void *in, const struct pack_block *block)
 {
     struct coding c = coding_of(block);
     switch (block->width) {
 #define WIDTH(width)                                                                               \
     case width:                                                                                    \
-        decode_width(halves, in, &c, width);                                                       \
+        decode_width(&to, in, &c, width);                                                          \
         break;
         EACH_WIDTH(WIDTH)
 #undef WIDTH
     }
+}
+
+static void decode(uint16_t *halves, const void *in, const struct pack_block *block)
+{
+    decode_to((struct target){.halves = halves}, in, block);
+}
+
+static void decode_wide(void *x, const void *low, const void *in, const struct pack_block *block)
+{
+    if (low)
+        decode_to((struct target){.wide = x, .low = low}, in, block);
+    else
+        decode_to((struct target){.wide = x}, in, block);
 }
 
 static uint64_t sum(const void *data, size_t bytes)

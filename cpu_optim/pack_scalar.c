@@ -110,6 +110,13 @@ static void encode(void *out, const uint16_t *halves, const struct pack_block *b
             *list++ = (struct pack_exception){(uint16_t)i, halves[i]};
 }
 
+static void decode_wide(void *x, const void *low, const void *in, const struct pack_block *block)
+{
+    uint16_t halves[PACK_BLOCK];
+    pack_decode(halves, in, block);
+    join(x, halves, low);
+}
+
 static uint64_t sum(const void *data, size_t bytes)
 {
     return XXH3_64bits(data, bytes);
@@ -126,6 +133,7 @@ const struct pack_ops pack_ops_scalar = {
     .choose = choose,
     .encode = encode,
     .decode = pack_decode,
+    .decode_wide = decode_wide,
     .sum = sum,
     .copy = copy,
 };
