@@ -425,7 +425,8 @@ static int change_fails(void *context, uint64_t first, uint64_t n, void *const x
                                         : 0;
 }
 
-static void changes_init(struct changes *c, uint64_t n, bool zeros)
+/* The first numbers of the images are zeros, which pack into nothing. */
+static void changes_init(struct changes *c, uint64_t n, uint64_t zeros)
 {
     static const enum fill fills[CHANGING] = {NORMAL, SQUARES, ANY_BITS, MANY_FAR};
     *c = (struct changes){
@@ -438,8 +439,8 @@ static void changes_init(struct changes *c, uint64_t n, bool zeros)
         c->out[a] = aligned_alloc(64, zinf_align_up(bound, 64));
         c->expected[a] = aligned_alloc(64, zinf_align_up(bound, 64));
         fill_array(c->x[a], c->dtypes[a], fills[a], n);
-        if (zeros && a < 2)
-            memset(c->x[a], 0, bytes);
+        if (a < 2)
+            memset(c->x[a], 0, (zeros < n ? zeros : n) * size_of(c->dtypes[a]));
         memcpy(c->new_x[a], c->x[a], bytes);
     }
     change_some(c->dtypes, 0, n, (void *const *)c->new_x);
@@ -505,8 +506,7 @@ static char *collected_at(const struct changes *c, const struct zinf_pack_changi
     return a->place ? a->place : i == 1 ? c->in[i] : c->out[i];
 }
 
-/* The old numbers with the given content: 0 packs into nothing. */
-static void try_change(uint64_t n, int n_threads, enum placing placing, bool zeros)
+static void try_change(uint64_t n, int n_threads, enum placing placing, uint64_t zeros)
 {
     struct changes c;
     struct zinf_pack_changing arrays[CHANGING];
@@ -523,7 +523,7 @@ static void try_change(uint64_t n, int n_threads, enum placing placing, bool zer
                "%llu elements, %d threads, places %d: image %d", (unsigned long long)n, n_threads,
                placing, a);
     }
-    CHECK(placing != OVER_OLD || n < 20 * 32768 || !zeros == (arrays[0].n_placed > 2));
+    CHECK(placing != OVER_OLD || n < 20 * 32768 || (zeros < n) == (arrays[0].n_placed > 2));
     CHECK(placing != IN_HALF || arrays[0].n_placed * ZINF_PACK_PIECE < n);
     CHECK(placing != IN_OUT || arrays[0].n_placed * ZINF_PACK_PIECE >= n);
     CHECK(!memcmp(c.x[2], old, n * 2) && !memcmp(c.x[3], c.new_x[3], n * 2));
@@ -537,8 +537,9 @@ static void test_change(void)
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         for (int threads = 1; threads <= 3; threads += 2) {
             for (int placing = BESIDE; placing <= IN_OUT; placing++)
-                try_change(lengths[i], threads, (enum placing)placing, false);
-            try_change(lengths[i], threads, OVER_OLD, true);
+                try_change(lengths[i], threads, (enum placing)placing, 0);
+            try_change(lengths[i], threads, OVER_OLD, lengths[i]);
+            try_change(lengths[i], threads, OVER_OLD, 700); /* over a little of the next piece */
         }
 }
 
@@ -546,7 +547,7 @@ static void test_change_refuses(void)
 {
     struct changes c;
     struct zinf_pack_changing arrays[CHANGING];
-    changes_init(&c, 20 * 32768, false);
+    changes_init(&c, 20 * 32768, 0);
     CHECK(change_all(&c, 2, OVER_OLD, arrays, change_fails) == -ERANGE &&
           !strncmp(zinf_error(), "at ", 3));
     c.in[0][c.in_bytes[0] / 2] ^= 4;
