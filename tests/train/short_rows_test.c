@@ -69,6 +69,9 @@ static bool gradients(const struct case_of *shorter, const struct case_of *c, en
     struct zinf_batch batch;
     double norm;
     if (t) {
+        draw(c, 1, zinf_model_facts(zinf_trainer_model(t))->vocab, &batch);
+        if (kind != SHORT_TRAINER) /* leaves something in all places */
+            CHECKF(!zinf_trainer_gradients(t, &batch, loss, &norm), "%s", zinf_error());
         draw(shorter, 0, zinf_model_facts(zinf_trainer_model(t))->vocab, &batch);
         if (kind == PADDED_ROWS || kind == LENGTHS)
             pad(shorter, c, &batch);
@@ -77,7 +80,8 @@ static bool gradients(const struct case_of *shorter, const struct case_of *c, en
         batch.seq_len = kind == SHORT_ROWS ? shorter->seq : 0;
         batch.source_len = kind == SHORT_ROWS ? shorter->source : 0;
         CHECKF(!zinf_trainer_gradients(t, &batch, loss, &norm), "%s", zinf_error());
-        const int visited = (int)trainer_visited(t, 1), all = (int)t->setup.n_chunks;
+        const int visited = (int)trainer_visited(t, 1),
+                  all = (int)setup_chunks_with(&t->setup, t->setup.seq, c->source);
         const bool balanced = counts_padding(c);
         const bool fewer =
             kind == SHORT_ROWS ? !balanced || !c->parts : kind == LENGTHS && !balanced;
@@ -148,6 +152,7 @@ static void test_models(void)
     for (size_t i = 0; i < N_FOLDERS; i++) {
         check_model(folders[i], 2, 0);
         check_model(folders[i], 0, 2);
+        check_model(folders[i], 3, 4);
     }
 }
 
@@ -159,6 +164,7 @@ static void test_encoders(void)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         check_model(names[i], 2, 0);
         check_model(names[i], 0, 2);
+        check_model(names[i], 3, 4);
     }
 }
 
@@ -186,6 +192,12 @@ static void check_placements(const struct outcome *reference, struct setting s)
         s.device_memory = least_memory(s, 8 << 20, &streams);
         CHECK(streams);
         check_like(reference, &s, "groups of chunks");
+        const uint64_t least = s.device_memory;
+        for (uint64_t more = 1; more < 5; more++) { /* groups of several */
+            s.device_memory = least + least * more / 16;
+            check_like(reference, &s, "larger groups of chunks");
+        }
+        s.device_memory = least;
         for (uint32_t ops = 1; ops < 400; ops = ops * 5 + 2) {
             s.piece_ops = ops;
             check_like(reference, &s, "pieces");
