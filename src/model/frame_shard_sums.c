@@ -134,6 +134,13 @@ int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **o
     return frame_convert(f, *out, dtype, in, ZINF_DTYPE_F32, elems);
 }
 
+int shard_sum_narrow(struct zinf_frame *f, const struct shard_sum *sum, void **out)
+{
+    float *total = frame_scratch(f, sum->elems * sizeof *total);
+    const int code = shard_sum(f, sum, total);
+    return code ? code : shard_narrow(f, total, sum->elems, out);
+}
+
 /* ---- around parts ---- */
 
 int shard_add_branch(struct zinf_frame *f, const struct part_exit *leave,
@@ -144,10 +151,7 @@ int shard_add_branch(struct zinf_frame *f, const struct part_exit *leave,
     void *branch;
     if (again && !has_norm)
         return 0;
-    float *total = frame_scratch(f, sum->elems * sizeof *total);
-    int code = shard_sum(f, sum, total);
-    if (!code)
-        code = shard_narrow(f, total, sum->elems, &branch);
+    int code = shard_sum_narrow(f, sum, &branch);
     if (!code && has_norm)
         code = frame_copy(f, leave->product, branch, sum->elems * frame_width(f));
     if (!code)
@@ -160,11 +164,8 @@ int shard_enter_backward(struct zinf_frame *f, const struct part_entry *e,
                          const struct shard_sum *sum, const void *x, void *d_x)
 {
     const uint64_t mark = frame_mark(f);
-    float *total = frame_scratch(f, sum->elems * sizeof *total);
     void *d_rows;
-    int code = shard_sum(f, sum, total);
-    if (!code)
-        code = shard_narrow(f, total, sum->elems, &d_rows);
+    int code = shard_sum_narrow(f, sum, &d_rows);
     if (!code)
         code = part_rows_backward(f, e, x, d_rows, d_x);
     frame_release(f, mark);

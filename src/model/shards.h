@@ -114,6 +114,8 @@ int shard_gather_rows(struct zinf_frame *f, const struct shard_rows *own, int64_
 int shard_copy_rows(struct zinf_frame *f, int64_t cols, struct shard_rows x, struct shard_rows y);
 /* Converts fp32 to the parameters' type. *out: `in` itself if that is fp32, else scratch. */
 int shard_narrow(struct zinf_frame *f, const float *in, uint64_t elems, void **out);
+/* Adds a sum up in scratch, then as shard_narrow. */
+int shard_sum_narrow(struct zinf_frame *f, const struct shard_sum *sum, void **out);
 /* The address so many bytes into an array; the array itself while measuring. */
 static inline void *shard_at(const struct zinf_frame *f, const void *array, uint64_t bytes)
 {

@@ -419,11 +419,8 @@ static int shared_backward(struct zinf_frame *f, const struct call *c, const voi
     const struct shard_sum sum = {make_low, c, low_elems(f, s)};
     const struct frame_linear shared = shared_linear(s);
     const uint64_t mark = frame_mark(f);
-    float *total = frame_scratch(f, sum.elems * sizeof *total);
     void *blocks;
-    int code = shard_sum(f, &sum, total);
-    if (!code)
-        code = shard_narrow(f, total, sum.elems, &blocks);
+    int code = shard_sum_narrow(f, &sum, &blocks);
     if (!code)
         code = norms_backward(f, c->kept, blocks, c->gradients->shared);
     if (!code)
@@ -492,13 +489,10 @@ int latent_shards_enter(struct zinf_frame *f, const struct attention_shards *kep
     void *d_rows = take_rows(f, kept->s->hidden), *queries = NULL;
     int code = frame_linear_backward_input(f, &shared, gradients->shared, d_rows);
     if (!kept->s->latent.q_rank) {
-        float *total = frame_scratch(f, n * sizeof *total);
         struct zinf_residual add = {
             .dtype = f->compute->dtype, .n = (int64_t)n, .x = d_rows, .y = d_rows};
         if (!code)
-            code = shard_sum(f, &sum, total);
-        if (!code)
-            code = shard_narrow(f, total, n, &queries);
+            code = shard_sum_narrow(f, &sum, &queries);
         add.r = queries;
         if (!code)
             code = frame_residual(f, &add);

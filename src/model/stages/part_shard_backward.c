@@ -165,11 +165,8 @@ static int enter_backward(struct zinf_frame *f, const struct attention_spec *s,
                           void *d_x)
 {
     const uint64_t mark = frame_mark(f);
-    float *total = frame_scratch(f, sum->elems * sizeof *total);
     void *d_rows;
-    int code = shard_sum(f, sum, total);
-    if (!code)
-        code = shard_narrow(f, total, sum->elems, &d_rows);
+    int code = shard_sum_narrow(f, sum, &d_rows);
     if (!code)
         code = part_rows_backward(f, e, x, d_rows, d_x);
     if (!code)

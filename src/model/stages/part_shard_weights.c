@@ -24,11 +24,8 @@ static int source_backward(struct zinf_frame *f, const struct attention_call *c)
     const struct shard_sum sum = {make_source_input, c, (uint64_t)n};
     const uint64_t mark = frame_mark(f);
     struct zinf_residual add = {.dtype = f->compute->dtype, .n = n, .x = d_source, .y = d_source};
-    float *total = frame_scratch(f, sum.elems * sizeof *total);
     void *share = NULL;
-    int code = shard_sum(f, &sum, total);
-    if (!code)
-        code = shard_narrow(f, total, sum.elems, &share);
+    int code = shard_sum_narrow(f, &sum, &share);
     add.r = share;
     if (!code)
         code = f->d_in_adds[c->s->source]
