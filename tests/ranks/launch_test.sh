@@ -90,7 +90,7 @@ check "no command" refuses "behind --" --num-gpus 2
 check "no number" refuses "how many ranks" -- train
 check "both filters" refuses "give one" --hostfile hosts --include alpha --exclude beta -- train
 check "a filter and a number" refuses "give one" --hostfile hosts --include alpha --num-gpus 1 -- train
-check "a host that is not there" refuses "'delta' is none" --hostfile hosts --include delta -- train
+check "a host that is not there" refuses "'delta' is not one" --hostfile hosts --include delta -- train
 check "a slot that is not there" refuses "does not have" --hostfile hosts --include gamma:2 -- train
 check "a filter that is none" refuses "is no HOST" --hostfile hosts --include gamma: -- train
 check "nothing left" refuses "no slot" --hostfile hosts --exclude alpha@beta@gamma -- train
