@@ -112,10 +112,13 @@ static void use_once(const struct fault_setting *s, int setting)
     if (adapted && use == USE_EXPORT)
         use = USE_VERIFY;
     const struct use_target *t = &use_targets[faults_draw((uint64_t)n_use_targets)];
-    /* Data of an evaluation are its own, and an adapter's template may be its user's. */
-    bool their_own =
+    /* Data of an evaluation are its own, and the template of what was trained may be its user's. */
+    const bool template = strstr(t->path, "chat_template.jinja") != NULL;
+    const bool exports = use == USE_MERGE || use == USE_MERGE_CHECKPOINT || use == USE_EXPORT;
+    const bool their_own =
         ((use == USE_EVAL || use == USE_MORE) && !strcmp(t->path, faults_text)) ||
-        ((use == USE_ADD_UP || use == USE_VERIFY) && strstr(t->path, "chat_template.jinja"));
+        ((use == USE_ADD_UP || use == USE_VERIFY) && template) ||
+        (exports && template && !strncmp(t->path, faults_out, strlen(faults_out)));
     char *data = NULL, *changed = NULL;
     size_t bytes = 0;
     CHECKF(!zinf_file_read(t->path, 1u << 24, &data, &bytes), "%s", zinf_error());

@@ -490,9 +490,9 @@ static double beside_of(double alone, double mixed)
  * known. */
 static double drive_cpu(const struct plan *p, const struct zinf_speeds *used, double rate)
 {
-    const bool sums = p->setup->config->checksums && used->sum_bytes > 0;
     if (!(used->drive_cpu_bytes > 0))
         return 0;
+    const bool sums = p->setup->config->checksums && used->sum_bytes > 0;
     return fmin(rate * (1 / used->drive_cpu_bytes + (sums ? 1 / used->sum_bytes : 0)), 1) /
            threads_of(p);
 }
