@@ -260,6 +260,7 @@ static void decode(uint16_t *halves, const void *in, const struct pack_block *bl
     decode_to((struct target){.halves = halves}, in, block);
 }
 
+/* Compiled for both cases, so that no vector asks which it is. */
 static void decode_wide(void *x, const void *low, const void *in, const struct pack_block *block)
 {
     if (low)

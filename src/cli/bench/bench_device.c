@@ -122,6 +122,12 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+double bench_median(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, ascending);
+    return values[n / 2];
+}
+
 int bench_device_time(struct bench_device *b, bench_call *call, void *context, double *seconds)
 {
     double rounds[MAX_ROUNDS], once;
@@ -140,7 +146,6 @@ int bench_device_time(struct bench_device *b, bench_call *call, void *context, d
     }
     if (code)
         return code;
-    qsort(rounds, (size_t)n_rounds, sizeof *rounds, ascending);
-    *seconds = rounds[n_rounds / 2];
+    *seconds = bench_median(rounds, n_rounds);
     return 0;
 }

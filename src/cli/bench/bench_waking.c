@@ -3,7 +3,6 @@
 #include "cli/bench/bench.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 #define ROUNDS 101
 /* A lane's work between two operations of another one, of short steps. */
@@ -47,12 +46,6 @@ static double wake(struct sleeper *s)
     return seconds;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double bench_waking_seconds(void)
 {
     struct sleeper s = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -63,6 +56,5 @@ double bench_waking_seconds(void)
     for (int i = 0; i < ROUNDS; i++)
         rounds[i] = wake(&s);
     pthread_join(thread, NULL);
-    qsort(rounds, ROUNDS, sizeof *rounds, ascending);
-    return rounds[ROUNDS / 2];
+    return bench_median(rounds, ROUNDS);
 }

@@ -338,12 +338,12 @@ static int judge_overflow(struct zinf_trainer *t, bool overflow, double loss)
         zinf_log_once(ZINF_LOG_WARN, "fp16 activations", "step %llu: %s",
                       (unsigned long long)t->step, fp16_remedy);
     int code = judge_row(t, overflow);
-    if (!code)
-        code = zinf_loss_scale_update(&t->loss_scale, overflow);
-    return code && forward && t->loss_scale.dynamic
-               ? zinf_fail(code, "step %llu, at the smallest loss scale: %s",
-                           (unsigned long long)t->step, fp16_remedy)
-               : code;
+    if (code)
+        return code;
+    code = zinf_loss_scale_update(&t->loss_scale, overflow);
+    return code && forward ? zinf_fail(code, "step %llu, at the smallest loss scale: %s",
+                                       (unsigned long long)t->step, fp16_remedy)
+                           : code;
 }
 
 /* Operations are measured; in the first step they run one at a time. */
