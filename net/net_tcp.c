@@ -111,7 +111,9 @@ static void tcp_sign(struct zinf_net *net, struct net_sign sign)
     }
 }
 
-/* Of a rank that nothing is expected of now: signs, and whether it says that it cannot go on. */
+/* Of a rank that nothing is expected of now: signs, and whether it says that it cannot go on. A
+ * message of an exchange that this rank has not reached stays in the socket, and the signs behind
+ * it cannot be read: that rank waits for this one and is taken to live. */
 static void look_aside(struct zinf_net *net, uint32_t peer)
 {
     struct state *s = net->state;
@@ -125,6 +127,8 @@ static void look_aside(struct zinf_net *net, uint32_t peer)
     if (n == sizeof length && length == TELLS) {
         if (recv(s->sockets[peer], &length, sizeof length, 0) == sizeof length)
             hear(net, peer);
+    } else if (n == sizeof length) {
+        net->heard_ns[peer] = net_now_ns();
     } else if (!n || (n < 0 && errno != EAGAIN && errno != EINTR)) {
         s->gone[peer] = true; /* its part is over */
     }
