@@ -1,5 +1,6 @@
 """What the tests share: the command, a small model, folders of their own."""
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -22,6 +23,25 @@ def command(*words):
     if done.returncode:
         raise AssertionError(done.stderr)
     return done.stdout
+
+
+_ports = []
+
+
+def free_port():
+    """Where processes of a test meet; they listen one port further, too. As of tests/support/ports.sh:
+    one of 100 that are this process's while it lives, which the system gives to nobody by itself."""
+    for block in (n % 120 for n in range(os.getpid(), os.getpid() + 120)):
+        if _ports:
+            break
+        path = f"/tmp/zinf-ports-{block}"
+        fd = os.open(path, os.O_RDONLY | (0 if os.path.exists(path) else os.O_CREAT), 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _ports.extend(range(20000 + 100 * block, 20100 + 100 * block, 2))
+        except BlockingIOError:
+            os.close(fd)
+    return _ports.pop()
 
 
 def sums(folder):

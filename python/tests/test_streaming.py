@@ -5,12 +5,11 @@ import itertools
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 
 import zinf
-from common import MODEL, SMALL, Case, command, sums
+from common import MODEL, SMALL, Case, command, free_port, sums
 
 
 def row(i):
@@ -221,7 +220,9 @@ for n in (0, 1, 40):
         steps = [c.step for c in zinf.checkpoints(output)] if n > 1 else []
         print(n, len(steps), time.monotonic() - began < 30)
 later.set()  # the threads come back, to what must still be there
-time.sleep(0.3)
+until = time.monotonic() + 60
+while time.monotonic() < until and not all(source.is_done for source in zinf._trainer._left):
+    time.sleep(0.01)
 gc.collect()
 print(len(zinf._trainer._left), all(source.is_done for source in zinf._trainer._left))
 """)
@@ -230,8 +231,10 @@ print(len(zinf._trainer._left), all(source.is_done for source in zinf._trainer._
     def test_cancel_ends_a_source_that_blocks(self):
         said, _ = self.run_script("""
 for n in (0, 40):
-    trainer = zinf.Trainer(model, rows(n, lambda: trainer.cancel()), output=output, overwrite=True,
-                           steps=900, format="text", progress=False, **options)
+    three = threading.Event()
+    trainer = zinf.Trainer(model, rows(n, lambda: (n and three.wait(60), trainer.cancel())),
+                           output=output, overwrite=True, steps=900, format="text", progress=False,
+                           callbacks=lambda step: step.step > 2 and three.set(), **options)
     try:
         print(n, len(trainer.train().steps) > 2)
     except zinf.Error as error:
@@ -302,9 +305,7 @@ try:
 except zinf.Error as error:
     print(error)
 """
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            port = found.getsockname()[1]
+        port = free_port()
         children = [
             subprocess.Popen(
                 [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True,

@@ -17,10 +17,11 @@ cat >config.json <<END
 END
 command="$zinf train --model model --data text.txt --config config.json --seq-len 600
     --threads 1 --progress none"
+steps=4
 train() { # output, options...
     output=$1
     shift
-    run 0 $command --sequence-chunk 16 --steps 4 --output "$output" "$@"
+    run 0 $command --sequence-chunk 16 --steps $steps --output "$output" "$@"
 }
 
 check "a training in chunks" train whole --accumulate 2
@@ -33,12 +34,14 @@ run 0 "$zinf" estimate --model model --config config.json --seq-len 600 --sequen
 verdict $? "it streams keys and values"
 check "the same bits" cmp whole/model/model.safetensors little/model/model.safetensors
 
-$command --sequence-chunk 16 --steps 4 --output killed --accumulate 2 >said.out 2>said.err &
+# Where the last step of four was made before the kill came, one rank makes as many once more.
+$command --sequence-chunk 16 --steps 1000000 --output killed --accumulate 2 >said.out 2>said.err &
 pid=$!
 wait_until $pid has_lines killed 2
 kill -9 $pid
 wait $pid 2>/dev/null
-run 1 $command --sequence-chunk 64 --steps 4 --output killed --accumulate 2 --resume
+! has_lines killed 3 || { steps=$(($(wc -l <killed/log.jsonl) + 2)) && train whole --accumulate 2 --overwrite; }
+run 1 $command --sequence-chunk 64 --steps $steps --output killed --accumulate 2 --resume
 complains sequence_chunk
 verdict $? "other chunks are refused"
 check "a run that was killed goes on" train killed --accumulate 2 --resume
@@ -57,6 +60,8 @@ awk 'BEGIN { for (i = 0; i < 40; i++) {
     n = i % 3 ? 40 : 15
     printf "{\"prompt\": \"ab\", \"completion\": \"%s\"}\n",
         substr("the quick brown fox jumps over the lazy dog and runs", i % 7 + 1, n - 5) } }' >rows.jsonl
+# The schedule is set: which one is best is measured, and each writes in another step.
+sed 's/"zinf": {/&"schedule": "prefetch", /' config.json >rows.json
 sed 's/"zinf": {/&"context_parts": 2, /' config.json >parts.json
 rows() { # configuration, output, options...
     config=$1 output=$2
@@ -67,8 +72,8 @@ rows() { # configuration, output, options...
 written() { # folder
     sed -n 's/.*"drive_bytes_written": \([0-9]*\).*/\1/p' "$1/log.jsonl"
 }
-check "rows shorter than a sequence" rows config long --seq-len 100 --sequence-chunk 8 --accumulate 2
-check "the same for sequences as long" rows config short --seq-len 40 --sequence-chunk 8 --accumulate 2
+check "rows shorter than a sequence" rows rows long --seq-len 100 --sequence-chunk 8 --accumulate 2
+check "the same for sequences as long" rows rows short --seq-len 40 --sequence-chunk 8 --accumulate 2
 check "the same bits" cmp long/model/model.safetensors short/model/model.safetensors
 test -n "$(written long)" && test "$(written long)" = "$(written short)"
 verdict $? "the same bytes are written: $(written long | tail -1), $(written short | tail -1)"
@@ -76,7 +81,7 @@ check "in two parts" rows parts parts --seq-len 100 --sequence-chunk 8 --accumul
 check "by two seats" rows parts sharing --seq-len 100 --sequence-chunk 8 --accumulate 2 \
     --seats 2 --context-parallel 2
 check "the same bits" cmp parts/model/model.safetensors sharing/model/model.safetensors
-check "by two ranges of layers" rows config piped --seq-len 100 --sequence-chunk 8 --accumulate 2 \
+check "by two ranges of layers" rows rows piped --seq-len 100 --sequence-chunk 8 --accumulate 2 \
     --seats 2 --pipeline-parallel 2
 check "the same bits" cmp long/model/model.safetensors piped/model/model.safetensors
 

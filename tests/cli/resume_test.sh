@@ -107,8 +107,7 @@ verdict $? "a training that is done ends with one, and with 0"
 
 start group --model model
 wait_until $pid has_lines "$out" 2
-kill -INT $pid
-kill -INT $pid 2>/dev/null # as timeout(1) and launchers do
+kill -INT $pid $pid # as timeout(1) and launchers do
 wait $pid
 [ $? -eq 130 ] && [ -f "group/$(cat group/latest)/optimizer/moment2.safetensors" ]
 verdict $? "a signal that comes twice at once is one"

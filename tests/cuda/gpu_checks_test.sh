@@ -61,7 +61,7 @@ one_that_hangs() {
     make_program good 'echo "ok 1 - a"; echo 1..1'
     make_program hung 'sleep 100'
     make_program later 'echo "ok 1 - a"; echo 1..1'
-    run 1 env ZINF_CUDA_MODULE="$module" SUITE_LIMIT=4 SUITE_SECONDS=4 "$gpu" "$build" "$work/r3" \
+    run 1 env ZINF_CUDA_MODULE="$module" SUITE_LIMIT=8 SUITE_SECONDS=8 "$gpu" "$build" "$work/r3" \
         suite && results "$work/r3" && says "FAILED: cuda_hung_test" \
         "cuda_later_test: left out, the suite has had its time" &&
         holds "$work/r3/results.json" '"suite cuda_good_test": {"ok": 1'

@@ -31,23 +31,26 @@ unreadable() { # part of a path, output: all that is read there fails
         >"$2.out" 2>"$2.err"
 }
 kill_after() { # output, lines of its log
-    $command --output "$1" --steps 40 --resume >"$1.out" 2>"$1.err" &
+    $command --output "$1" --steps 1000000 --resume >"$1.out" 2>"$1.err" &
     pid=$!
     wait_until $pid has_lines "$1" "$2"
     kill -KILL $pid 2>/dev/null
     wait $pid 2>/dev/null
 }
-begin() { # outputs...: each killed in its steps; folder_NAME is where its steps are
+# outputs...: each killed in its steps, the last but a few at most; folder_NAME is where its steps are
+begin() {
     for run; do
         before=$(ls drive)
         tries=0
-        until [ "$(ls drive)" != "$before" ] || [ $tries -ge 20 ]; do
-            rm -rf "$run"
+        while [ $tries -lt 20 ]; do
             kill_after "$run" $((4 + tries % 7))
+            # shellcheck disable=SC2010 # names of run folders
+            folder=$(ls drive | grep -Fvx "${before:-none}")
+            ! has_lines "$run" 38 && break
+            rm -rf "$run" "drive/$folder"
             tries=$((tries + 1))
         done
-        # shellcheck disable=SC2010 # names of run folders
-        eval "folder_$run=$(ls drive | grep -Fvx "${before:-none}")"
+        eval "folder_$run=$folder"
     done
 }
 same() {

@@ -93,26 +93,27 @@ verdict $? "and the training ends with the same bits"
 # Evidence of steps, and none to go on from.
 kill_after lost 4
 left=$(ls drive)
+steps=$(($(wc -l <lost/log.jsonl) + 5))
 mv "drive/$left" elsewhere
 left=
-train lost --steps 9 --resume
+train lost --steps $steps --resume
 refused "not there.*run-id\|not there: mount"
 verdict $? "steps that are not where they were left"
-train lost --steps 9
+train lost --steps $steps
 refused "not there"
 verdict $? "nor does a beginning take their place"
 mv elsewhere drive/zinf-train.steps-1-0
 left='zinf-train.steps-1-0'
 cp -r lost copied
-train copied --steps 9 --resume
+train copied --steps $steps --resume
 refused "is a copy of"
 verdict $? "a copy of an output is another run's"
 mv lost/run-id id
-train lost --steps 9 --resume
+train lost --steps $steps --resume
 refused "run-id beside it is missing"
 verdict $? "a name that is missing"
 tr '0-9' '1-90' <id >lost/run-id
-train lost --steps 9 --resume
+train lost --steps $steps --resume
 refused "run-id is damaged"
 verdict $? "a name that is damaged"
 mv id lost/run-id
@@ -123,20 +124,21 @@ mv "drive/$left/steps" steps
 verdict $? "verify says that a folder's description is gone"
 mv steps "drive/$left/steps"
 mv "drive/$left/commit" commit
-train lost --steps 9 --resume
+train lost --steps $steps --resume
 refused "commit"
 verdict $? "a commit area that is gone"
 mv commit "drive/$left/commit"
-train lost --steps 9 --resume && train whole9 --steps 9 &&
-    cmp -s lost/model/model.safetensors whole9/model/model.safetensors && [ -z "$(ls drive)" ]
+train lost --steps $steps --resume && train anew --steps $steps &&
+    cmp -s lost/model/model.safetensors anew/model/model.safetensors && [ -z "$(ls drive)" ]
 verdict $? "all put back, it goes on to the same bits"
 
 # State in RAM leaves no steps; what goes on from its checkpoint on a drive is not told of any.
 sed 's/"nvme"/"cpu"/g' config.json >ram.json
 mv config.json drive.json && mv ram.json config.json
 kill_after ram 6 --save-every 2
+steps=$(($(wc -l <ram/log.jsonl) + 5))
 mv drive.json config.json
-train ram --steps 30 --resume && grep -q "checkpoint-" said.err
+train ram --steps $steps --resume && grep -q "checkpoint-" said.err
 verdict $? "from a checkpoint of state in RAM onto a drive"
 
 # The result: every file of it, also in another place; a folder without sums is no result.
@@ -152,7 +154,7 @@ for file in moved/*; do
 done
 [ $damaged -eq 0 ] && "$zinf" verify moved >said.out 2>said.err
 verdict $? "a byte of any of its files is found"
-train ram --steps 31 --resume && "$zinf" verify ram/model >said.out 2>said.err
+train ram --steps $((steps + 1)) --resume && "$zinf" verify ram/model >said.out 2>said.err
 verdict $? "the sums go with the next model"
 
 "$zinf" verify model >said.out 2>said.err

@@ -130,7 +130,7 @@ static void one_is_late(struct rank *rank)
 static void test_a_late_rank_is_named(void)
 {
     struct rank ranks[3];
-    run_ranks(ranks, 3, 0.2, one_is_late);
+    run_ranks(ranks, 3, 2, one_is_late);
     for (int r = 0; r < 2; r++)
         CHECKF(ranks[r].code == -ETIMEDOUT || ranks[r].code == -ECONNABORTED, "rank %d: %d: %s", r,
                ranks[r].code, ranks[r].said);

@@ -10,12 +10,13 @@ if [ -n "$no_mpi" ]; then
     finish
 fi
 
-config() { # file, accumulation
-    rank_config "$1" 2 "$2" cpu "$work" ', "durability": "none", "timeout": 5'
+config() { # file, accumulation, seconds
+    rank_config "$1" 2 "$2" cpu "$work" ", \"durability\": \"none\", \"timeout\": $3"
 }
-config "$work/one.json" 4
-config "$work/two.json" 2
-config "$work/four.json" 1
+config "$work/one.json" 4 60
+config "$work/two.json" 2 60
+config "$work/four.json" 1 60
+config "$work/short.json" 2 5
 make_rank_model
 
 # shellcheck disable=SC2086 # options are words
@@ -117,7 +118,7 @@ else
 fi
 LOG=$work/out7/log.jsonl
 export LOG
-check "a rank that stands still ends the other" fails by_rank stop --config "$work/two.json" \
+check "a rank that stands still ends the other" fails by_rank stop --config "$work/short.json" \
     --steps 100000 --no-final-checkpoint --output "$work/out7"
 check "which names it" complains "rank 1 has sent nothing for 5 s"
 

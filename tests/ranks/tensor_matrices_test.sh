@@ -123,35 +123,19 @@ config lasting.json 4
 places=$nowhere
 sed -i 's/"durability": "none"/"durability": "step"/' lasting.json
 check "weights" run 0 train llama begun --config ram.json
-lasting="--model begun/model --data text.txt --seq-len 16 --device host --seed 3 --steps 20 \
-    --progress none --config lasting.json"
-# shellcheck disable=SC2086 # options are words
-check "one rank to the end" run 0 "$zinf" train $lasting --output last.one
-# shellcheck disable=SC2086
-"$zinf" train $lasting --output last.two --seats 2 >other.out 2>other.err </dev/null &
-first=$!
-wait_until $first has_lines last.two 5
-kill -KILL $first
-wait $first
-[ $? -eq 137 ]
-verdict $? "two seats are killed"
-# shellcheck disable=SC2086
-check "they go on" run 0 "$zinf" train $lasting --output last.two --seats 2 --resume
-check "to the same weights" cmp last.one/model/model.safetensors last.two/model/model.safetensors
-
-# shellcheck disable=SC2086
-"$zinf" train $lasting --output last.four --seats 4 --tensor-parallel 2 >other.out 2>other.err \
-    </dev/null &
-first=$!
-wait_until $first has_lines last.four 5
-kill -KILL $first
-wait $first
-[ $? -eq 137 ]
-verdict $? "four seats are killed, of which two share"
-# shellcheck disable=SC2086
-check "they go on" run 0 "$zinf" train $lasting --output last.four --seats 4 --tensor-parallel 2 \
-    --resume
-check "to the same weights" cmp last.one/model/model.safetensors last.four/model/model.safetensors
+lasting="--model begun/model --data text.txt --seq-len 16 --device host --seed 3 --progress none \
+    --config lasting.json"
+for share in "--seats 2" "--seats 4 --tensor-parallel 2"; do
+    rm -rf last.one last.some
+    # shellcheck disable=SC2086 # options are words
+    check "$share are killed" killed_in_steps last.some 5 "$zinf" train $lasting --output last.some \
+        $share --steps 1000000
+    # shellcheck disable=SC2086
+    check "they go on" run 0 "$zinf" train $lasting --output last.some $share --steps $steps --resume
+    # shellcheck disable=SC2086
+    check "one rank to the end" run 0 "$zinf" train $lasting --output last.one --steps $steps
+    check "to the same weights" cmp last.one/model/model.safetensors last.some/model/model.safetensors
+done
 
 # ---- processes ----
 

@@ -205,22 +205,18 @@ fi
 stage=3 places=nvme
 config lasting.json 4
 sed -i 's/"durability": "none"/"durability": "step"/' lasting.json
-lasting="--model begun/model --data text.txt --seq-len 16 --device host --seed 3 --steps 20 \
-    --progress none --config lasting.json"
-# shellcheck disable=SC2086
-check "one rank to the end" run 0 "$zinf" train $lasting --output last.one
+lasting="--model begun/model --data text.txt --seq-len 16 --device host --seed 3 --progress none \
+    --config lasting.json"
 for pipe in 1 2; do
-    "$zinf" train $lasting --output last.$pipe --seats 4 --tensor-parallel 2 \
-        --pipeline-parallel $pipe >other.out 2>other.err </dev/null &
-    first=$!
-    wait_until $first has_lines last.$pipe 5
-    kill -KILL $first
-    wait $first
-    [ $? -eq 137 ]
-    verdict $? "four seats are killed, $pipe in a pipeline"
-    check "they go on" run 0 "$zinf" train $lasting --output last.$pipe --seats 4 \
-        --tensor-parallel 2 --pipeline-parallel $pipe --resume
-    check "to the same weights" cmp last.one/model/model.safetensors \
+    share="--seats 4 --tensor-parallel 2 --pipeline-parallel $pipe"
+    # shellcheck disable=SC2086
+    check "four seats are killed, $pipe in a pipeline" killed_in_steps last.$pipe 5 "$zinf" train \
+        $lasting --output last.$pipe $share --steps 1000000
+    # shellcheck disable=SC2086
+    check "they go on" run 0 "$zinf" train $lasting --output last.$pipe $share --steps $steps --resume
+    # shellcheck disable=SC2086
+    check "one rank to the end" run 0 "$zinf" train $lasting --output last.one$pipe --steps $steps
+    check "to the same weights" cmp last.one$pipe/model/model.safetensors \
         last.$pipe/model/model.safetensors
 done
 stage=3 places=$nowhere

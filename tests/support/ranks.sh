@@ -40,6 +40,18 @@ close_to() { # two outputs: losses and norms within 1e-6 of each other
     losses "$2" | paste - "$work/close1" | awk 'function far(a, b) { d = a - b; return d * d > 1e-12 * b * b }
         NF != 4 || far($1, $3) || far($2, $4) { bad = 1; print "# " $0 } END { exit bad || !NR }'
 }
+# A run that would go on for long is killed once its log has LINES lines, however late that is seen.
+# $steps is then a little more than it has made.
+killed_in_steps() { # output, lines, command...
+    killed_output=$1 killed_lines=$2
+    shift 2
+    "$@" >"$work/other.out" 2>"$work/other.err" </dev/null &
+    killed=$!
+    wait_until $killed has_lines "$killed_output" "$killed_lines"
+    kill -KILL $killed
+    wait $killed
+    [ $? -eq 137 ] && steps=$(($(wc -l <"$killed_output/log.jsonl") + 3))
+}
 small_model() { # folder, arch, size, width: of llama with two key and value heads
     "$zinf" init --arch "$2" --size "$3" --layers 2 --hidden "$4" --heads 4 --tokenizer bytes \
         --context 32 --config-only --output "$1" || return

@@ -92,6 +92,7 @@ static void count_step(const struct fixture *f, bool pairs, uint64_t device_memo
     struct setting s = setting_of(NULL, NULL);
     struct fixture plain = *f;
     s.param = "nvme";
+    s.schedule = "prefetch"; /* whatever rates are measured */
     s.look_ahead = "0";
     s.device_memory = device_memory;
     trainings.batch = (int)f->batch;
