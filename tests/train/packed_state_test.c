@@ -322,6 +322,25 @@ static void test_damage(void)
 
 /* ---- updates piece by piece ---- */
 
+/* Parameters that are to be changed elsewhere come there from where they are, and stay there, too.
+ * The image and the state are those of the next update of all at once. */
+static void change_elsewhere(struct rule_change *c, const struct rule_thing *state, char *expected)
+{
+    const uint64_t n = state->setup->layout.groups[state->group].n;
+    uint64_t bytes = 0;
+    void *old = memcpy(malloc(2 * n), c->param, 2 * n);
+    void *before = memcpy(malloc(2 * n), c->param, 2 * n);
+    memset(c->param, 0x5a, 2 * n);
+    c->old_param = old;
+    CHECKF(!rule_change_packed(c), "%s", zinf_error());
+    CHECK(!rule_step_elements(&c->step) && !rule_pack(state, expected, c->step.state, &bytes));
+    CHECK(c->bytes == bytes && !memcmp(c->slot, expected, bytes));
+    CHECK(!memcmp(c->param, c->step.param, 2 * n) && !memcmp(old, before, 2 * n));
+    CHECK(memcmp(c->param, before, 2 * n));
+    free(old);
+    free(before);
+}
+
 /* An update of damaged state is refused by name; of state that is sound, where the images have
  * checksums of their own, it gives the slots of an update of all at once. */
 static void change_damaged(const struct setup *s, uint32_t group)
@@ -358,6 +377,8 @@ static void change_damaged(const struct setup *s, uint32_t group)
     CHECKF(!rule_change_packed(&c), "%s", zinf_error());
     CHECK(!rule_step_elements(&c.step) && !rule_pack(&state, expected, plain, &bytes));
     CHECK(c.bytes == bytes && !memcmp(slot, expected, bytes) && !memcmp(c.param, param, 2 * n));
+    c.from_bytes = c.bytes;
+    change_elsewhere(&c, &state, expected);
     free(c.room);
     free(c.param);
     free(plain);

@@ -3,7 +3,8 @@
  * elements. Piece by piece, moments are unpacked, updated and packed in a core's cache. The first
  * one's new image is written where it belongs, which may be over the old one. Where the second
  * belongs is known when the first is done, so it is written beside the slot and moves there. The
- * lower halves of split masters, which are not packed, are updated where they are.
+ * lower halves of split masters, which are not packed, are updated where they are. Parameters that
+ * are to be changed elsewhere than they are go there piece by piece, too.
  */
 #include "cpu_optim/pack.h"
 #include "train/rules/rules.h"
@@ -173,8 +174,11 @@ static int change_piece(void *context, uint64_t first, uint64_t n, void *const x
     const struct work *w = context;
     const struct setup *s = w->c->step.setup;
     struct rule_places places = {.own = {.param = x[w->n_moments]}};
+    const size_t width = zinf_dtype_bytes(s->dtype);
     for (uint32_t i = 0; i < w->n_moments; i++)
         places.moments[i] = x[i];
+    if (w->c->old_param)
+        memcpy(x[w->n_moments], (const char *)w->c->old_param + first * width, n * width);
     if (s->form == ZINF_STATE_BARE)
         places.own = (struct rule_masters){.master = x[w->n_moments]};
     else

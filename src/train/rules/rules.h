@@ -207,9 +207,11 @@ struct rule_change {
     uint64_t from_bytes;
     void *slot;
     void *room; /* further memory, of the state's rule_slot_bytes */
-    /* param: the parameters. in_place: they are changed there. param_slot: where new ones go
-     * packed, or NULL. */
+    /* param: the parameters. in_place: they are changed there; old_param: where they are before, in
+     * memory that overlaps nothing else and stays as it is, or NULL: at param. param_slot: where
+     * new ones go packed, or NULL. */
     void *param;
+    const void *old_param;
     bool in_place;
     void *param_slot;
     bool summed_elsewhere;       /* as in struct rule_thing */

@@ -246,6 +246,23 @@ static bool makes_copy(const struct zinf_trainer *t, const struct update *u)
     return u->copies && t->setup.packs == PACK_ALL;
 }
 
+/* Where parameters that are changed in place are, and are to be; only an image is unpacked now. */
+static int find_param(struct zinf_trainer *t, struct update *u, struct rule_change *c)
+{
+    const struct zinf_op *op = u->op;
+    int code = 0;
+    if (u->packs_param && at(op, 2) == at(op, 3)) {
+        code = begin(t, op, &u->param_of, true, &u->param);
+    } else {
+        c->old_param = stored_in(t, op, &u->param_of, 2);
+        u->param = u->packs_param ? unpacked_at(t, ZINF_PACKABLE_PARAM) : at(op, 3);
+    }
+    c->param = u->param;
+    if (c->old_param == c->param)
+        c->old_param = NULL;
+    return code;
+}
+
 /* Updates piece by piece. *done: the sub-group can be updated so. */
 static int update_by_pieces(struct zinf_trainer *t, struct update *u, bool *done)
 {
@@ -266,9 +283,7 @@ static int update_by_pieces(struct zinf_trainer *t, struct update *u, bool *done
         return 0;
     c.step.hyper = hyper_of(&t->setup, c.step.segment.of, &scalars_of(t, op)->hyper);
     c.from = stored_in(t, op, &u->state_of, 0);
-    int code = c.in_place ? begin(t, op, &u->param_of, u->packs_param, &u->param) : 0;
-    if (c.in_place)
-        c.param = u->param;
+    int code = c.in_place ? find_param(t, u, &c) : 0;
     if (!code)
         code = rule_change_packed(&c);
     u->end = stored(t, &u->state_of, c.bytes);
