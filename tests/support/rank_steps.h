@@ -55,7 +55,7 @@ static inline int share_step(const struct setting *setting, const struct zinf_ne
         shorten(setting, ids + first, targets + first);
     struct zinf_batch batch = {
         .inputs = {[ZINF_INPUT_IDS] = ids + first, [ZINF_INPUT_TARGETS] = targets + first}};
-    tell_lengths(setting, &batch);
+    say_lengths(setting, &batch);
     return zinf_trainer_step(t, &batch, result);
 }
 

@@ -191,7 +191,7 @@ static inline void shorten(const struct setting *s, int32_t *ids, int32_t *targe
     }
 }
 
-static inline void tell_lengths(const struct setting *s, struct zinf_batch *batch)
+static inline void say_lengths(const struct setting *s, struct zinf_batch *batch)
 {
     static _Thread_local int32_t lengths[MOST_ROWS];
     batch->seq_len = s->padded ? 0 : s->rows;
@@ -208,7 +208,7 @@ static inline int next_step(struct zinf_trainer *t, const struct setting *s, uin
     draw_tokens(s, step, ids, targets);
     if (s->rows)
         shorten(s, ids, targets);
-    tell_lengths(s, &batch);
+    say_lengths(s, &batch);
     return zinf_trainer_step(t, &batch, r);
 }
 
