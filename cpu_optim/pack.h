@@ -80,6 +80,7 @@ int64_t zinf_unpack(const struct zinf_pack_array *array, const void *in, uint64_
 
 #define ZINF_PACK_PIECE 32768u /* elements of a piece; the last piece may have fewer */
 #define ZINF_PACK_CHANGING 4
+#define ZINF_PACK_AHEAD 4
 
 /* One of several arrays of n elements that are changed together. If `in` is set, the numbers are
  * unpacked from that image, at a multiple of 64. Otherwise they are array.x, and are changed there
@@ -109,6 +110,9 @@ struct zinf_pack_change {
     void *context;
     void *room; /* zinf_pack_change_room() bytes, on a multiple of 64 */
     int n_threads;
+    /* How many packed pieces of a thread may wait for their places, from 1 to ZINF_PACK_AHEAD. With
+     * more, threads wait less for each other. */
+    uint32_t ahead;
 };
 /* Unpacks, changes and packs piece by piece, in a core's cache, so that only images go through
  * memory. 0; -EBADMSG as zinf_unpack(), and some numbers may have been changed already; or the

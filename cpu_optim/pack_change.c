@@ -1,10 +1,11 @@
 /*
  * pack_change: arrays that lie packed are changed. Threads take pieces in order. A piece is
  * unpacked, changed and packed while it is in a core's cache. Where its new images belong is known
- * when the pieces before it are packed, so a thread keeps them in its cache until then, and also
- * until the next piece is unpacked, whose old image they may overwrite: meanwhile it has unpacked
- * its next piece. Images without a place of their own, or that outgrow it, are written to where
- * their plain numbers would begin, which leaves them room, and are moved together at the end.
+ * when the pieces before it are packed, and they may overwrite the old image of the next piece. So
+ * they wait in the cache until those are packed and that one is unpacked. Meanwhile their thread
+ * goes on with its next pieces, and waits itself only when it has no room for one more. Images
+ * without a place of their own, or that outgrow it, are written to where their plain numbers would
+ * begin, which leaves them room, and are moved together at the end.
  */
 #include "cpu_optim/optim_internal.h"
 #include "cpu_optim/pack_internal.h"
@@ -13,15 +14,22 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+/* A piece that is packed, until its new images are copied to their places. */
+struct piece {
+    char *packed[ZINF_PACK_CHANGING]; /* memory for the images */
+    uint64_t group;                   /* NONE: the memory is free */
+    /* How many bytes the images have, and where the old payload of the two pieces behind begins. */
+    uint64_t bytes[ZINF_PACK_CHANGING], behind[ZINF_PACK_CHANGING][2];
+    char *to[ZINF_PACK_CHANGING]; /* the places */
+    bool is_given;                /* the places are known. Under the lock */
+};
+
 /* What one thread has: its memory, and where it is in the old images. */
 struct hand {
-    char *room[ZINF_PACK_CHANGING], *packed[ZINF_PACK_CHANGING];
+    char *room[ZINF_PACK_CHANGING];
     uint64_t group[ZINF_PACK_CHANGING], at[ZINF_PACK_CHANGING];
     uint64_t taking; /* the piece that is being unpacked; NONE: none is. Under the lock */
-    /* The piece that waits to be placed, or NONE; how many bytes its new images have, and where the
-     * old payload of the two pieces behind it begins. */
-    uint64_t packs;
-    uint64_t bytes[ZINF_PACK_CHANGING], behind[ZINF_PACK_CHANGING][2];
+    struct piece pieces[ZINF_PACK_AHEAD];
 };
 #define NONE UINT64_MAX
 
@@ -31,12 +39,17 @@ struct change {
     struct pack_image from[ZINF_PACK_CHANGING], to[ZINF_PACK_CHANGING];
     uint64_t n_groups;
     int n_threads;
+    bool has_places;    /* an array has a place */
     struct hand *hands; /* [n_threads] */
     atomic_int next_thread;
-    pthread_mutex_t lock; /* guards all that follow and `taking` of all hands */
-    pthread_cond_t was_taken, was_placed;
-    uint64_t next;   /* the piece that is taken next */
-    uint64_t placed; /* the pieces whose places are known */
+    pthread_mutex_t lock; /* guards all that follow, `taking` and is_given */
+    pthread_cond_t was_given;
+    uint64_t next;  /* the piece that is taken next */
+    uint64_t given; /* the pieces whose places are known */
+    /* [n_waiting] pieces that are packed, at group % n_waiting; NULL: the piece is not packed yet.
+     * Threads have no more at hand. */
+    struct piece **waiting;
+    uint64_t n_waiting;
     uint64_t payload[ZINF_PACK_CHANGING];
     bool full[ZINF_PACK_CHANGING];
     int code;
@@ -78,12 +91,15 @@ static uint64_t packed_room(const struct zinf_pack_changing *a)
     return a->place ? ZINF_PACK_PIECE * width_of(a) : 0;
 }
 
-static uint64_t room_of_thread(const struct zinf_pack_change *c)
+static uint64_t ahead_of(const struct zinf_pack_change *c)
 {
-    uint64_t bytes = zinf_align_up(sizeof(struct hand), LINE);
-    for (uint32_t i = 0; i < c->n_arrays; i++)
-        bytes += plain_room(&c->arrays[i]) + packed_room(&c->arrays[i]);
-    return bytes;
+    return c->ahead < 1 ? 1 : c->ahead > ZINF_PACK_AHEAD ? ZINF_PACK_AHEAD : c->ahead;
+}
+
+/* Pieces that threads can have at hand: packed, and one that is not yet. */
+static uint64_t waiting_of(const struct zinf_pack_change *c, int n_threads)
+{
+    return (uint64_t)n_threads * (ahead_of(c) + 1);
 }
 
 #define GROUPS_A_THREAD 8u /* fewer are not worth a thread */
@@ -96,37 +112,58 @@ static int useful_threads(const struct zinf_pack_change *c)
                                            : c->n_threads;
 }
 
-/* Copies of tables that are overwritten, then hands, then what each thread has. */
+/* Memory is dealt out in lines from the room's beginning. */
+static void *deal(char **room, uint64_t bytes)
+{
+    void *dealt = *room;
+    *room += zinf_align_up(bytes, LINE);
+    return dealt;
+}
+
+static void deal_to_hand(const struct zinf_pack_change *c, struct hand *hand, char **room)
+{
+    *hand = (struct hand){.taking = NONE};
+    for (uint32_t i = 0; i < c->n_arrays; i++)
+        hand->room[i] = deal(room, plain_room(&c->arrays[i]));
+    for (uint64_t k = 0; k < ahead_of(c); k++) {
+        hand->pieces[k].group = NONE;
+        for (uint32_t i = 0; i < c->n_arrays; i++)
+            hand->pieces[k].packed[i] = deal(room, packed_room(&c->arrays[i]));
+    }
+}
+
+/* Of all: copies of tables that are overwritten, waiting pieces, hands, and what each hand has. */
 uint64_t zinf_pack_change_room(const struct zinf_pack_change *c)
 {
-    uint64_t bytes = (uint64_t)useful_threads(c) * room_of_thread(c);
-    for (uint32_t i = 0; i < c->n_arrays; i++)
-        bytes += overwrites(&c->arrays[i]) ? tables_of(&c->arrays[i]) : 0;
+    const uint64_t n_threads = (uint64_t)useful_threads(c);
+    uint64_t bytes = zinf_align_up(waiting_of(c, (int)n_threads) * sizeof(struct piece *), LINE) +
+                     zinf_align_up(n_threads * sizeof(struct hand), LINE);
+    for (uint32_t i = 0; i < c->n_arrays; i++) {
+        const struct zinf_pack_changing *a = &c->arrays[i];
+        bytes += overwrites(a) ? zinf_align_up(tables_of(a), LINE) : 0;
+        bytes += n_threads * (plain_room(a) + ahead_of(c) * packed_room(a));
+    }
     return bytes;
 }
 
-static void give_room(struct change *all)
+static void deal_room(struct change *all)
 {
     const struct zinf_pack_change *c = all->c;
     char *room = c->room;
     for (uint32_t i = 0; i < c->n_arrays; i++) {
         if (!overwrites(&c->arrays[i]))
             continue;
-        memcpy(room, all->from[i].start, tables_of(&c->arrays[i]));
-        all->from[i].table = (uint32_t *)(void *)(room + PACK_HEAD);
-        all->from[i].sums = (uint64_t *)(void *)(room + pack_sums_at(all->from[i].n_blocks));
-        room += tables_of(&c->arrays[i]);
+        char *tables = deal(&room, tables_of(&c->arrays[i]));
+        memcpy(tables, all->from[i].start, tables_of(&c->arrays[i]));
+        all->from[i].table = (uint32_t *)(void *)(tables + PACK_HEAD);
+        all->from[i].sums = (uint64_t *)(void *)(tables + pack_sums_at(all->from[i].n_blocks));
     }
-    all->hands = (struct hand *)(void *)room;
-    room += (uint64_t)all->n_threads * zinf_align_up(sizeof(struct hand), LINE);
-    for (int t = 0; t < all->n_threads; t++) {
-        all->hands[t] = (struct hand){.taking = NONE, .packs = NONE};
-        for (uint32_t i = 0; i < c->n_arrays; i++) {
-            all->hands[t].room[i] = room;
-            all->hands[t].packed[i] = room + plain_room(&c->arrays[i]);
-            room = all->hands[t].packed[i] + packed_room(&c->arrays[i]);
-        }
-    }
+    all->n_waiting = waiting_of(c, all->n_threads);
+    all->waiting = deal(&room, all->n_waiting * sizeof *all->waiting);
+    memset(all->waiting, 0, all->n_waiting * sizeof *all->waiting);
+    all->hands = deal(&room, (uint64_t)all->n_threads * sizeof *all->hands);
+    for (int t = 0; t < all->n_threads; t++)
+        deal_to_hand(c, &all->hands[t], &room);
 }
 
 /* ---- taking a piece ---- */
@@ -155,37 +192,18 @@ static void *take(const struct change *all, struct hand *hand, uint32_t i, uint6
     return hand->room[i];
 }
 
-/* Takes the next piece; false: there is none, or some thread has failed. */
-static bool take_next(struct change *all, struct hand *hand)
+static int take_all(const struct change *all, struct hand *hand, void *x[])
 {
-    pthread_mutex_lock(&all->lock);
-    hand->taking = !all->code && all->next < all->n_groups ? all->next++ : NONE;
-    pthread_mutex_unlock(&all->lock);
-    return hand->taking != NONE;
-}
-
-static void say_taken(struct change *all, struct hand *hand)
-{
-    pthread_mutex_lock(&all->lock);
-    hand->taking = NONE;
-    pthread_cond_broadcast(&all->was_taken);
-    pthread_mutex_unlock(&all->lock);
-}
-
-static int take_all(struct change *all, struct hand *hand, void *x[])
-{
-    const uint64_t group = hand->taking;
     for (uint32_t i = 0; i < all->c->n_arrays; i++)
-        if (!(x[i] = take(all, hand, i, group)))
+        if (!(x[i] = take(all, hand, i, hand->taking)))
             return zinf_fail(-EBADMSG,
                              "a packed array is damaged: its numbers have another checksum");
-    say_taken(all, hand);
     return 0;
 }
 
-/* ---- placing a piece ---- */
+/* ---- placing pieces, under the lock ---- */
 
-/* Under the lock: whether all pieces before `group` are unpacked. */
+/* Whether all pieces before `group` are unpacked. */
 static bool are_taken(const struct change *all, uint64_t group)
 {
     for (int t = 0; t < all->n_threads; t++)
@@ -194,93 +212,174 @@ static bool are_taken(const struct change *all, uint64_t group)
     return group <= all->next;
 }
 
-/* Bytes from the payload's beginning up to which the image of the waiting piece may be written once
- * `further` pieces behind it are unpacked. */
-static uint64_t room_until(const struct change *all, const struct hand *hand, uint32_t i,
+/* Bytes from the payload's beginning up to which the image of a piece may be written once `further`
+ * pieces behind it are unpacked. */
+static uint64_t room_until(const struct change *all, const struct piece *piece, uint32_t i,
                            uint64_t further)
 {
     const struct zinf_pack_changing *a = &all->c->arrays[i];
     const uint64_t most = a->place_bytes - tables_of(a);
-    if (!overwrites(a) || hand->packs + 1 + further >= all->n_groups)
+    if (!overwrites(a) || piece->group + 1 + further >= all->n_groups)
         return most;
-    return hand->behind[i][further] < most ? hand->behind[i][further] : most;
+    return piece->behind[i][further] < most ? piece->behind[i][further] : most;
 }
 
-/* Under the lock: whether the pieces are unpacked that the waiting one will overwrite. What would
- * overwrite more than the next piece does not fit. */
-static bool may_overwrite(const struct change *all, const struct hand *hand)
+/* Whether the pieces are unpacked that this one will overwrite. What would overwrite more than the
+ * next piece does not fit. */
+static bool may_overwrite(const struct change *all, const struct piece *piece)
 {
     for (uint32_t i = 0; i < all->c->n_arrays; i++) {
         if (!all->c->arrays[i].place || all->full[i])
             continue;
-        const uint64_t end = all->payload[i] + hand->bytes[i];
-        if (end > room_until(all, hand, i, 0) && end <= room_until(all, hand, i, 1) &&
-            !are_taken(all, hand->packs + 2))
+        const uint64_t end = all->payload[i] + piece->bytes[i];
+        if (end > room_until(all, piece, i, 0) && end <= room_until(all, piece, i, 1) &&
+            !are_taken(all, piece->group + 2))
             return false;
     }
     return true;
 }
 
-/* Under the lock: gives the waiting piece its places. */
-static void give_places(struct change *all, const struct hand *hand, char *to[])
+static void give_places(struct change *all, struct piece *piece)
 {
     for (uint32_t i = 0; i < all->c->n_arrays; i++) {
         struct zinf_pack_changing *a = &all->c->arrays[i];
         if (!a->place)
             continue;
-        const uint64_t end = all->payload[i] + hand->bytes[i];
-        all->full[i] = all->full[i] || end > room_until(all, hand, i, 1);
+        const uint64_t end = all->payload[i] + piece->bytes[i];
+        all->full[i] = all->full[i] || end > room_until(all, piece, i, 1);
         if (all->full[i]) {
-            to[i] = (char *)a->out + tables_of(a) + hand->packs * ZINF_PACK_PIECE * width_of(a);
+            piece->to[i] =
+                (char *)a->out + tables_of(a) + piece->group * ZINF_PACK_PIECE * width_of(a);
             continue;
         }
-        to[i] = all->to[i].payload + all->payload[i];
+        piece->to[i] = all->to[i].payload + all->payload[i];
         all->payload[i] = end;
-        a->n_placed = hand->packs + 1;
+        a->n_placed = piece->group + 1;
     }
+    piece->is_given = true;
 }
 
-/* Waits for what the waiting piece depends on, and copies it to its places. Nobody waits for a
- * thread that waits for this one: pieces are unpacked without waiting, and placed in order. */
-static void place(struct change *all, struct hand *hand)
+/* Gives places to the pieces of all threads, in order, as far as they are packed. */
+static void give_in_order(struct change *all)
 {
-    char *to[ZINF_PACK_CHANGING] = {NULL};
+    const uint64_t before = all->given;
+    for (;;) {
+        struct piece **at = &all->waiting[all->given % all->n_waiting];
+        if (!*at || !may_overwrite(all, *at))
+            break;
+        give_places(all, *at);
+        *at = NULL;
+        all->given++;
+    }
+    if (all->given != before)
+        pthread_cond_broadcast(&all->was_given);
+}
+
+/* ---- placing pieces ---- */
+
+/* Nobody else writes to these places, or reads what was there. */
+static void copy_given(const struct change *all, struct piece *piece)
+{
+    for (uint32_t i = 0; i < all->c->n_arrays; i++)
+        if (all->c->arrays[i].place)
+            all->to[i].ops->copy(piece->to[i], piece->packed[i], piece->bytes[i]);
+    piece->group = NONE;
+}
+
+/* Of a thread's pieces one that is free, or that has its places, or NULL. Under the lock. */
+static struct piece *find_piece(const struct change *all, struct hand *hand, bool free_too)
+{
+    struct piece *found = NULL;
+    for (uint64_t k = 0; k < ahead_of(all->c); k++) {
+        struct piece *piece = &hand->pieces[k];
+        if (piece->group != NONE && piece->is_given)
+            return piece;
+        if (piece->group == NONE && free_too)
+            found = piece;
+    }
+    return found;
+}
+
+/* Copies what has its places. Waits until there is a free piece; NULL: some thread has failed. The
+ * thread has unpacked its next piece before. So the first piece that waits for others waits for
+ * pieces that are being unpacked, changed or packed, and their threads do not wait. */
+static struct piece *free_piece(struct change *all, struct hand *hand)
+{
+    struct piece *piece = NULL;
     pthread_mutex_lock(&all->lock);
-    while (!all->code && all->placed != hand->packs)
-        pthread_cond_wait(&all->was_placed, &all->lock);
-    while (!all->code && !may_overwrite(all, hand))
-        pthread_cond_wait(&all->was_taken, &all->lock);
-    const bool failed = all->code;
-    if (!failed) {
-        give_places(all, hand, to);
-        all->placed++;
-        pthread_cond_broadcast(&all->was_placed);
+    hand->taking = NONE;
+    give_in_order(all);
+    for (;;) {
+        while (!all->code && !(piece = find_piece(all, hand, true)))
+            pthread_cond_wait(&all->was_given, &all->lock);
+        if (all->code || piece->group == NONE)
+            break;
+        pthread_mutex_unlock(&all->lock);
+        copy_given(all, piece);
+        pthread_mutex_lock(&all->lock);
+    }
+    piece = all->code ? NULL : piece;
+    pthread_mutex_unlock(&all->lock);
+    return piece;
+}
+
+/* Hands in a packed piece, if there is one, and takes the next; false: there is none, or some
+ * thread has failed. */
+static bool take_next(struct change *all, struct hand *hand, struct piece *packed)
+{
+    pthread_mutex_lock(&all->lock);
+    hand->taking = !all->code && all->next < all->n_groups ? all->next++ : NONE;
+    if (packed && packed->group != NONE) {
+        packed->is_given = false;
+        all->waiting[packed->group % all->n_waiting] = packed;
+        give_in_order(all);
     }
     pthread_mutex_unlock(&all->lock);
-    for (uint32_t i = 0; !failed && i < all->c->n_arrays; i++)
-        if (to[i])
-            all->to[i].ops->copy(to[i], hand->packed[i], hand->bytes[i]);
-    hand->packs = NONE;
+    return hand->taking != NONE;
 }
 
-static void pack_piece(struct change *all, struct hand *hand, uint64_t group, void *const x[])
+static bool has_pieces(const struct change *all, const struct hand *hand)
+{
+    bool has = false;
+    for (uint64_t k = 0; k < ahead_of(all->c); k++)
+        has |= hand->pieces[k].group != NONE;
+    return has;
+}
+
+static void copy_rest(struct change *all, struct hand *hand)
+{
+    while (has_pieces(all, hand)) {
+        struct piece *piece = NULL;
+        pthread_mutex_lock(&all->lock);
+        while (!all->code && !(piece = find_piece(all, hand, false)))
+            pthread_cond_wait(&all->was_given, &all->lock);
+        const bool failed = all->code;
+        pthread_mutex_unlock(&all->lock);
+        if (failed)
+            return;
+        copy_given(all, piece);
+    }
+}
+
+static void pack_piece(const struct change *all, const struct hand *hand, struct piece *piece,
+                       uint64_t group, void *const x[])
 {
     for (uint32_t i = 0; i < all->c->n_arrays; i++) {
         const struct zinf_pack_changing *a = &all->c->arrays[i];
-        char *to = hand->packed[i];
         if (!a->place && !a->out)
             continue;
-        if (!a->place)
-            to = all->to[i].payload + group * ZINF_PACK_PIECE * width_of(a);
-        hand->bytes[i] = (uint64_t)(pack_one_group(&all->to[i], group, x[i], to) - to);
+        char *to = a->place ? piece->packed[i]
+                            : all->to[i].payload + group * ZINF_PACK_PIECE * width_of(a);
+        const char *end = pack_one_group(&all->to[i], group, x[i], to);
+        piece->bytes[i] = (uint64_t)(end - to);
         if (!overwrites(a))
             continue;
-        hand->behind[i][0] = hand->at[i] + pack_group_bytes(&all->from[i], group);
-        hand->behind[i][1] = hand->behind[i][0];
+        piece->behind[i][0] = hand->at[i] + pack_group_bytes(&all->from[i], group);
+        piece->behind[i][1] = piece->behind[i][0];
         if (group + 1 < all->n_groups)
-            hand->behind[i][1] += pack_group_bytes(&all->from[i], group + 1);
+            piece->behind[i][1] += pack_group_bytes(&all->from[i], group + 1);
     }
-    hand->packs = group;
+    piece->group = all->has_places ? group : NONE;
 }
 
 /* ---- a thread ---- */
@@ -291,32 +390,38 @@ static void fail(struct change *all, int code)
     if (!all->code)
         snprintf(all->message, sizeof all->message, "%s", zinf_error());
     all->code = all->code ? all->code : code;
-    pthread_cond_broadcast(&all->was_taken);
-    pthread_cond_broadcast(&all->was_placed);
+    pthread_cond_broadcast(&all->was_given);
     pthread_mutex_unlock(&all->lock);
+}
+
+/* Changes the piece that is taken; NULL: some thread has failed. */
+static struct piece *change_piece(struct change *all, struct hand *hand)
+{
+    const struct zinf_pack_change *c = all->c;
+    const uint64_t group = hand->taking;
+    void *x[ZINF_PACK_CHANGING];
+    int code = take_all(all, hand, x);
+    struct piece *piece = code ? NULL : free_piece(all, hand);
+    if (piece)
+        code = c->change(c->context, group * ZINF_PACK_PIECE, elements_of(all, group), x);
+    if (code) {
+        fail(all, code);
+        return NULL;
+    }
+    if (piece)
+        pack_piece(all, hand, piece, group, x);
+    return piece;
 }
 
 static void change_pieces(void *arg)
 {
     struct change *all = arg;
-    const struct zinf_pack_change *c = all->c;
     struct hand *hand = &all->hands[atomic_fetch_add(&all->next_thread, 1)];
-    void *x[ZINF_PACK_CHANGING];
-    int code = 0;
-    while (!code && take_next(all, hand)) {
-        const uint64_t group = hand->taking;
-        code = take_all(all, hand, x);
-        if (!code && hand->packs != NONE)
-            place(all, hand);
-        if (!code)
-            code = c->change(c->context, group * ZINF_PACK_PIECE, elements_of(all, group), x);
-        if (!code)
-            pack_piece(all, hand, group, x);
-    }
-    if (code)
-        fail(all, code);
-    else if (hand->packs != NONE)
-        place(all, hand);
+    struct piece *packed = NULL;
+    while (take_next(all, hand, packed))
+        if (!(packed = change_piece(all, hand)))
+            return;
+    copy_rest(all, hand);
 }
 
 /* ---- images ---- */
@@ -357,6 +462,7 @@ static void begin_images(struct change *all)
         if (!a->place && !a->out)
             continue;
         all->to[i] = new_image(a);
+        all->has_places |= a->place != NULL;
         pack_begin(&all->to[i]);
     }
 }
@@ -367,21 +473,19 @@ int zinf_pack_change(const struct zinf_pack_change *c)
                          .n_groups = groups_of(c),
                          .n_threads = useful_threads(c),
                          .lock = PTHREAD_MUTEX_INITIALIZER,
-                         .was_taken = PTHREAD_COND_INITIALIZER,
-                         .was_placed = PTHREAD_COND_INITIALIZER};
+                         .was_given = PTHREAD_COND_INITIALIZER};
     int code = 0;
     for (uint32_t i = 0; !code && i < c->n_arrays; i++)
         code = begin(&all, i);
     if (code)
         return code;
-    give_room(&all);
+    deal_room(&all);
     begin_images(&all);
     optim_team(all.n_threads, change_pieces, &all);
     for (uint32_t i = 0; !all.code && i < c->n_arrays; i++)
         if (c->arrays[i].out || c->arrays[i].place)
             end(&all.to[i], &c->arrays[i], 0);
-    pthread_cond_destroy(&all.was_taken);
-    pthread_cond_destroy(&all.was_placed);
+    pthread_cond_destroy(&all.was_given);
     pthread_mutex_destroy(&all.lock);
     return all.code ? zinf_fail(all.code, "%s", all.message) : 0;
 }

@@ -51,7 +51,7 @@ static uint64_t slot_bytes(uint64_t n)
 
 static uint64_t room_bytes(const struct zinf_pack_bench *b)
 {
-    const uint64_t pieces = (2 * ARRAYS + 1) * ZINF_PACK_PIECE * sizeof(float);
+    const uint64_t pieces = (ARRAYS * (ZINF_PACK_AHEAD + 1) + 1) * ZINF_PACK_PIECE * sizeof(float);
     return MOMENTS * lines(zinf_pack_bound(ZINF_DTYPE_F32, GROUP_ELEMS)) +
            ((uint64_t)b->n_threads + 1) * pieces; /* for each thread, and for a table */
 }
@@ -164,7 +164,8 @@ static int step_packed(struct turn *t)
                                       .change = step_piece,
                                       .context = t,
                                       .room = s->room + room_bytes(s->bench),
-                                      .n_threads = s->bench->n_threads};
+                                      .n_threads = s->bench->n_threads,
+                                      .ahead = ZINF_PACK_AHEAD};
     int code = find(t);
     change.room = (char *)change.room - zinf_pack_change_room(&change);
     if (!code)

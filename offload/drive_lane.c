@@ -70,9 +70,10 @@ static void set_busy(struct drive_lane *lane, bool busy, uint64_t now)
     struct zinf_executor *e = lane->executor;
     int self = lane->number == ZINF_LANE_READ ? 0 : 1;
     pthread_mutex_lock(&e->lock);
-    uint64_t mine = e->drive_since[self], other = e->drive_since[!self];
-    if (!busy && other)
-        e->times.both_drive_seconds += (double)(now - (mine > other ? mine : other)) * 1e-9;
+    const uint64_t mine = e->drive_since[self], other = e->drive_since[!self];
+    const uint64_t since = mine > other ? mine : other;
+    if (!busy && other && now > since) /* the other lane may just have begun */
+        e->times.both_drive_seconds += (double)(now - since) * 1e-9;
     e->drive_since[self] = busy ? now : 0;
     pthread_mutex_unlock(&e->lock);
 }

@@ -3,11 +3,13 @@
 #include "cpu_optim/pack_internal.h"
 #include "optim_support.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <xxhash.h>
 
-#define MOST 70000u                  /* elements: more than two groups of blocks */
+#define A_LITTLE 700u /* elements; a new image overwrites as much of the next piece */
+#define MOST 70000u   /* elements: more than two groups of blocks */
 #define GOLDEN 0x58d66072645f001dull /* hash of an image, test_format */
 
 static size_t size_of(enum zinf_dtype dtype)
@@ -396,6 +398,7 @@ struct changes {
     uint64_t n;
     char *x[CHANGING], *new_x[CHANGING], *in[CHANGING], *out[CHANGING], *expected[CHANGING];
     int64_t in_bytes[CHANGING], expected_bytes[CHANGING];
+    uint32_t ahead; /* pieces of a thread that may wait for their places */
 };
 
 /* An array beside another one, so that pieces that do not belong together are seen. */
@@ -416,6 +419,14 @@ static int change_piece(void *context, uint64_t first, uint64_t n, void *const x
     const struct changes *c = context;
     change_some(c->dtypes, first, n, x);
     return 0;
+}
+
+/* Some pieces take long, so that others are packed before them. */
+static int change_unevenly(void *context, uint64_t first, uint64_t n, void *const x[])
+{
+    if (first / ZINF_PACK_PIECE % 5 == 1)
+        usleep(2000);
+    return change_piece(context, first, n, x);
 }
 
 static int change_fails(void *context, uint64_t first, uint64_t n, void *const x[])
@@ -483,7 +494,7 @@ static int change_all(struct changes *c, int n_threads, enum placing placing,
                       int (*change)(void *, uint64_t, uint64_t, void *const[]))
 {
     struct zinf_pack_change all = {
-        .arrays = arrays, .n_arrays = CHANGING, .change = change, .context = c};
+        .arrays = arrays, .n_arrays = CHANGING, .change = change, .context = c, .ahead = c->ahead};
     for (int a = 0; a < CHANGING; a++) {
         arrays[a] = (struct zinf_pack_changing){
             .array = {a < 2 ? NULL : c->x[a], c->dtypes[a], c->n, a == 1},
@@ -506,13 +517,17 @@ static char *collected_at(const struct changes *c, const struct zinf_pack_changi
     return a->place ? a->place : i == 1 ? c->in[i] : c->out[i];
 }
 
-static void try_change(uint64_t n, int n_threads, enum placing placing, uint64_t zeros)
+static void try_change(uint64_t n, int n_threads, uint32_t ahead, enum placing placing,
+                       uint64_t zeros)
 {
     struct changes c;
     struct zinf_pack_changing arrays[CHANGING];
     changes_init(&c, n, zeros);
+    c.ahead = ahead;
     char *old = memcpy(malloc(n * 2), c.x[2], n * 2);
-    CHECKF(!change_all(&c, n_threads, placing, arrays, change_piece), "%s", zinf_error());
+    CHECKF(
+        !change_all(&c, n_threads, placing, arrays, n_threads > 1 ? change_unevenly : change_piece),
+        "%s", zinf_error());
     for (int a = 0; a < 3; a++) {
         char *to = collected_at(&c, &arrays[a], a);
         if (a == 0 && placing == IN_HALF) /* of an image in two places, together in a third */
@@ -520,8 +535,8 @@ static void try_change(uint64_t n, int n_threads, enum placing placing, uint64_t
         zinf_pack_collect(&arrays[a], to, n_threads);
         CHECKF(arrays[a].bytes == c.expected_bytes[a] &&
                    !memcmp(to, c.expected[a], (size_t)arrays[a].bytes),
-               "%llu elements, %d threads, places %d: image %d", (unsigned long long)n, n_threads,
-               placing, a);
+               "%llu elements, %d threads, %u ahead, places %d: image %d", (unsigned long long)n,
+               n_threads, ahead, placing, a);
     }
     CHECK(placing != OVER_OLD || n < 20 * 32768 || (zeros < n) == (arrays[0].n_placed > 2));
     CHECK(placing != IN_HALF || arrays[0].n_placed * ZINF_PACK_PIECE < n);
@@ -535,12 +550,45 @@ static void test_change(void)
 {
     static const uint64_t lengths[] = {1, 700, 32768, 32769, 20 * 32768 + 17, 70 * 32768};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-        for (int threads = 1; threads <= 3; threads += 2) {
-            for (int placing = BESIDE; placing <= IN_OUT; placing++)
-                try_change(lengths[i], threads, (enum placing)placing, 0);
-            try_change(lengths[i], threads, OVER_OLD, lengths[i]);
-            try_change(lengths[i], threads, OVER_OLD, 700); /* over a little of the next piece */
-        }
+        for (int threads = 1; threads <= 3; threads += 2)
+            for (uint32_t ahead = 1; ahead <= ZINF_PACK_AHEAD; ahead += ZINF_PACK_AHEAD - 1) {
+                for (int placing = BESIDE; placing <= IN_OUT; placing++)
+                    try_change(lengths[i], threads, ahead, (enum placing)placing, 0);
+                try_change(lengths[i], threads, ahead, OVER_OLD, lengths[i]);
+                try_change(lengths[i], threads, ahead, OVER_OLD, A_LITTLE);
+            }
+}
+
+/* Who reads or writes a page waits until enough has happened meanwhile, then it is open. */
+static struct guarded slow;
+
+static void open_late(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)info, (void)context;
+    usleep(50000);
+    mprotect(slow.pages, slow.bytes, PROT_READ | PROT_WRITE);
+}
+
+/* A thread takes long to unpack the third piece: of image 0, so that of image 1 it has nothing yet.
+ * The second piece of that image overwrites a little of what it will unpack, and must wait. */
+static void test_slow_unpacking(void)
+{
+    struct changes c;
+    struct zinf_pack_changing arrays[CHANGING];
+    struct sigaction late = {.sa_sigaction = open_late, .sa_flags = SA_SIGINFO}, before;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    changes_init(&c, 20 * ZINF_PACK_PIECE, A_LITTLE);
+    c.ahead = ZINF_PACK_AHEAD;
+    const uintptr_t third = (uintptr_t)c.in[0] + (uint64_t)c.in_bytes[0] * 5 / 40;
+    slow = (struct guarded){.pages = (char *)zinf_align_up(third, page), .bytes = page};
+    sigaction(SIGSEGV, &late, &before);
+    mprotect(slow.pages, slow.bytes, PROT_NONE);
+    CHECKF(!change_all(&c, 2, OVER_OLD, arrays, change_piece), "%s", zinf_error());
+    sigaction(SIGSEGV, &before, NULL);
+    zinf_pack_collect(&arrays[1], arrays[1].place, 2);
+    CHECK(arrays[1].n_placed > 2 && arrays[1].bytes == c.expected_bytes[1] &&
+          !memcmp(arrays[1].place, c.expected[1], (size_t)arrays[1].bytes));
+    changes_fini(&c);
 }
 
 static void test_change_refuses(void)
@@ -548,6 +596,7 @@ static void test_change_refuses(void)
     struct changes c;
     struct zinf_pack_changing arrays[CHANGING];
     changes_init(&c, 20 * 32768, 0);
+    c.ahead = 2;
     CHECK(change_all(&c, 2, OVER_OLD, arrays, change_fails) == -ERANGE &&
           !strncmp(zinf_error(), "at ", 3));
     c.in[0][c.in_bytes[0] / 2] ^= 4;
@@ -667,6 +716,7 @@ int main(void)
     TAP_RUN(test_forged);
     TAP_RUN(test_refusals);
     TAP_RUN(test_change);
+    TAP_RUN(test_slow_unpacking);
     TAP_RUN(test_change_refuses);
     TAP_RUN(test_unsummed);
     TAP_RUN(test_mutants);

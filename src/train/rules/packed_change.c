@@ -124,8 +124,8 @@ static void place_first(struct work *w)
     w->arrays[0].place_bytes = (uint64_t)(end - slot) - PACKED_HEAD_BYTES;
 }
 
-/* Images are placed at once where the room suffices, if need be for three quarters of the threads.
- */
+/* Images are placed at once where the room suffices, if need be with fewer pieces that wait, and
+ * for three quarters of the threads. */
 static void find_places(struct work *w, struct zinf_pack_change *change)
 {
     struct zinf_pack_changing *param = &w->arrays[w->n_moments];
@@ -137,6 +137,8 @@ static void find_places(struct work *w, struct zinf_pack_change *change)
         param->place = param->out;
         param->place_bytes = zinf_pack_bound(param->array.dtype, w->n);
     }
+    while (zinf_pack_change_room(change) > room && change->ahead > 1)
+        change->ahead--;
     while (zinf_pack_change_room(change) > room && change->n_threads > (3 * n_threads + 3) / 4)
         change->n_threads--;
     if (zinf_pack_change_room(change) <= room)
@@ -299,7 +301,8 @@ static struct zinf_pack_change change_of(struct work *w)
                                      .n_arrays = w->n_moments + 1,
                                      .change = change_piece,
                                      .context = w,
-                                     .n_threads = w->c->step.setup->device->n_threads};
+                                     .n_threads = w->c->step.setup->device->n_threads,
+                                     .ahead = ZINF_PACK_AHEAD};
 }
 
 bool rule_changes_packed(struct rule_change *c)
