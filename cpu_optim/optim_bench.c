@@ -1,5 +1,6 @@
 /* optim_bench: a step and its roof, turn by turn over the same arrays. */
 #include "cpu_optim/optim_bench.h"
+#include "base/median.h"
 #include "cpu_optim/optim_internal.h"
 
 #include <math.h>
@@ -235,18 +236,6 @@ static double time_step(const struct bench_stage *s, const struct optim_scalars 
     return (double)(zinf_now_ns() - start) * 1e-9;
 }
 
-static int compare_doubles(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, compare_doubles);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 /* Medians of a step and its roof in turn: other users of the memory hit both alike. */
 static int run_rounds(const struct bench_stage *s)
 {
@@ -271,9 +260,9 @@ static int run_rounds(const struct bench_stage *s)
         steps[round] = time_step(s, &scalars);
         ratios[round] = roofs[round] / steps[round];
     }
-    bench->seconds = median(steps, n);
-    bench->roof_seconds = median(roofs, n);
-    bench->ratio = median(ratios, n);
+    bench->seconds = zinf_median(steps, n);
+    bench->roof_seconds = zinf_median(roofs, n);
+    bench->ratio = zinf_median(ratios, n);
     free(steps);
     return 0;
 }

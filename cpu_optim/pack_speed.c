@@ -5,6 +5,7 @@
  * beside it, from where it moves, and parameters become an image, too. Sub-groups come one after
  * the other, so that each is as cold as one that a drive has just brought.
  */
+#include "base/median.h"
 #include "base/random.h"
 #include "cpu_optim/optim.h"
 #include "cpu_optim/optim_bench.h"
@@ -202,12 +203,6 @@ static int pass(struct packed_stage *s, int (*work)(struct turn *t))
     return code;
 }
 
-static int compare_doubles(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 /* The median of rounds. One more before them warms caches, page tables and threads, and packs what
  * was not packed. */
 static int time_passes(struct packed_stage *s, int (*work)(struct turn *t), double *seconds)
@@ -222,10 +217,8 @@ static int time_passes(struct packed_stage *s, int (*work)(struct turn *t), doub
         code = pass(s, work);
         rounds[round] = (double)(zinf_now_ns() - start) * 1e-9;
     }
-    if (!code) {
-        qsort(rounds, (size_t)repeats, sizeof *rounds, compare_doubles);
-        *seconds = rounds[repeats / 2];
-    }
+    if (!code)
+        *seconds = zinf_median(rounds, repeats);
     free(rounds);
     return code;
 }

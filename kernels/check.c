@@ -67,6 +67,12 @@ static int check_float8(const struct zinf_matmul *m)
                          "matmul: n %lld, k %lld of a product of 8-bit floats: they must be "
                          "multiples of %d",
                          (ll)m->n, (ll)m->k, ZINF_FLOAT8_EXTENT);
+    /* sixteens of both are counted in 32 bits */
+    if (m->m * m->k >> 36 || m->n * m->k >> 36)
+        return zinf_fail(-EINVAL,
+                         "matmul: m %lld, n %lld, k %lld of a product of 8-bit floats: the "
+                         "matrices may have 2^36 numbers each",
+                         (ll)m->m, (ll)m->n, (ll)m->k);
     return 0;
 }
 

@@ -70,6 +70,8 @@ static inline float zinf_matmul_alpha(const struct zinf_matmul *args)
 {
     return args->alpha != 0.0f ? args->alpha : 1.0f;
 }
+/* The products of a linear layer: Y = X W^T, dX = dY W, dW += dY^T X. */
+enum { ZINF_PRODUCT_FORWARD, ZINF_PRODUCT_DX, ZINF_PRODUCT_DW, ZINF_PRODUCTS };
 
 enum zinf_norm_kind {
     ZINF_NORM_LAYER, /* y = (x - mean) * rstd * w + b, biased variance; Ba et al., 1607.06450 */

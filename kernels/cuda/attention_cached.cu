@@ -207,7 +207,7 @@ static cudaError_t cached_typed(cudaStream_t stream, const struct zinf_attention
 {
     const cached_args<T> a = cached_args_of<T>(z);
     const size_t shared = (size_t)CACHED_WARPS * (2 + (size_t)z->head_dim) * sizeof(float);
-    const dim3 grid((unsigned)(z->rows * z->n_heads)), block(CACHED_THREADS);
+    const dim3 grid = grid_of_rows(z->rows * z->n_heads), block(CACHED_THREADS);
     const kernel_of<cached_args<T>> kernel =
         z->head_dim <= 32    ? known<attention_cached_kernel<T, 1>>()
         : z->head_dim <= 64  ? known<attention_cached_kernel<T, 2>>()
@@ -215,7 +215,7 @@ static cudaError_t cached_typed(cudaStream_t stream, const struct zinf_attention
         : z->head_dim <= 256 ? known<attention_cached_kernel<T, 8>>()
                              : known<attention_cached_kernel<T, 16>>();
     const int64_t n_fresh = z->source ? z->source->rows : z->rows;
-    const dim3 fresh_grid((unsigned)(n_fresh * 2 * z->n_kv_heads));
+    const dim3 fresh_grid = grid_of_rows(n_fresh * 2 * z->n_kv_heads);
     cudaError_t error =
         n_fresh ? launch(known<keep_kernel<T>>(), fresh_grid, block, 0, stream, a) : cudaSuccess;
     return error == cudaSuccess ? launch(kernel, grid, block, shared, stream, a) : error;

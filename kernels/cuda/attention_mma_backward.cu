@@ -82,7 +82,7 @@ DEVICE void fetch_queries(const ARGS &a, dkv_step<T, D> *step, const row_tiles<T
 {
     const int ROWS_ = dkv_tile<D>::rows, THREADS_ = dkv_tile<D>::threads, e = threadIdx.x % ROWS_;
     const struct zinf_attention &z = a.z;
-    const float *stats = from.stats + (heads * (int)z.seq + i);
+    const float *stats = from.stats + ((int64_t)heads * (int)z.seq + i);
     const bool wanted = i + e < z.seq;
     if (i + ROWS_ <= from.queries.end) {
         const int64_t apart = (int64_t)heads * (D * (int)sizeof(T));

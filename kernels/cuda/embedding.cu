@@ -139,7 +139,7 @@ static cudaError_t embedding_typed(cudaStream_t stream, const struct zinf_embedd
                                    bool backward)
 {
     embedding_args<T> a = embedding_args_of<T>(z);
-    dim3 grid((unsigned)z->rows), block((unsigned)a.threads);
+    dim3 grid = grid_of_rows(z->rows), block((unsigned)a.threads);
     a.vector = z->cols % EACH == 0 && (backward ? aligned16(a.dx) && aligned16(a.d_table)
                                                 : aligned16(a.x) && aligned16(a.table));
     return backward ? launch(known<embedding_backward_kernel<T>>(), grid, block, 0, stream, a)

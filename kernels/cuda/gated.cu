@@ -72,7 +72,8 @@ static cudaError_t gated_typed(cudaStream_t stream, const struct zinf_gated *z, 
     a.vector = z->cols % EACH == 0 && a.gate_ld % EACH == 0 && aligned16(a.gate) &&
                aligned16(a.up) && aligned16(a.y) && aligned16(a.dy) && aligned16(a.d_gate) &&
                aligned16(a.d_up);
-    dim3 grid((unsigned)z->rows, blocks_for((uint64_t)z->cols, GATED_THREADS * EACH));
+    dim3 grid(blocks_for((uint64_t)z->rows, 1),
+              blocks_for((uint64_t)z->cols, GATED_THREADS * EACH));
     return launch(kernels[z->kind], grid, dim3(GATED_THREADS), 0, stream, a);
 }
 

@@ -47,7 +47,7 @@ template <class T> static cudaError_t heads_typed(cudaStream_t stream, const str
                              z->y_ld,         z->y_step, (int)z->n_heads, (int)z->cols,
                              zinf_heads_scaled(z) ? z->scale : 1.0f};
     return launch(zinf_heads_sum(z) ? known<heads_sum_kernel<T>>() : known<heads_copy_kernel<T>>(),
-                  dim3((unsigned)z->rows), dim3(HEADS_THREADS), 0, stream, a);
+                  grid_of_rows(z->rows), dim3(HEADS_THREADS), 0, stream, a);
 }
 
 cudaError_t launch_copy_heads(cudaStream_t stream, const struct zinf_heads *z)

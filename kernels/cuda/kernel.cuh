@@ -445,9 +445,16 @@ static inline bool aligned16(const void *pointer)
 {
     return (uintptr_t)pointer % 16 == 0;
 }
+/* More blocks than 32 bits count are as many as no GPU launches, so that the launch fails. */
 static inline unsigned blocks_for(uint64_t n, uint64_t each)
 {
-    return (unsigned)((n + each - 1) / each);
+    const uint64_t blocks = n / each + (n % each != 0);
+    return blocks < UINT32_MAX ? (unsigned)blocks : UINT32_MAX;
+}
+/* A block for each row. */
+static inline dim3 grid_of_rows(int64_t rows)
+{
+    return dim3(blocks_for((uint64_t)rows, 1));
 }
 
 #endif

@@ -470,7 +470,7 @@ static cudaError_t loss_update_typed(cudaStream_t stream, const struct zinf_cros
 {
     const loss_args args = loss_args_of(z, loss_threads(z));
     if (z->cols > SHORT_COLUMNS || z->max_z_loss != 0.0f)
-        return launch(known<loss_update_kernel<CAPPED>>(), dim3((unsigned)z->rows),
+        return launch(known<loss_update_kernel<CAPPED>>(), grid_of_rows(z->rows),
                       dim3((unsigned)args.threads), 0, stream, args);
     if (args.whole && z->cols < NARROW_COLUMNS)
         return loss_update_short<CAPPED, 8, 1>(stream, args);

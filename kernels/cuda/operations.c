@@ -148,8 +148,11 @@ int cuda_norm_backward(struct zinf_queue *q, const struct zinf_norm *args)
 
 /* ---- attention ---- */
 
-/* MAX_ACROSS: blocks that a grid has along its second and third dimension. */
-enum { MAX_HEAD_DIM = 512, MAX_ACROSS = 65535 };
+/* MAX_ACROSS: blocks that a grid has along its second and third dimension. MAX_TOKENS: kernels
+ * count those of a sample in an int, and add a tile to them; MAX_SHARED: so many tokens times heads
+ * that share a key head, since the walk over their queries, 16 a step or more, counts steps so. */
+enum { MAX_HEAD_DIM = 512, MAX_ACROSS = 65535, MAX_TOKENS = 1 << 30 };
+static const int64_t MAX_SHARED = (int64_t)1 << 34;
 
 static int too_long_a_head(const char *operation, int64_t head_dim)
 {
@@ -157,9 +160,26 @@ static int too_long_a_head(const char *operation, int64_t head_dim)
                      (long long)head_dim, MAX_HEAD_DIM);
 }
 
+static int check_tokens(const struct zinf_attention *args, const char *operation)
+{
+    const int64_t keys = zinf_attention_keys(args), ahead = zinf_attention_ahead(args);
+    const int64_t shared = args->n_heads / args->n_kv_heads;
+    if (args->seq <= MAX_TOKENS && keys <= MAX_TOKENS && ahead <= MAX_TOKENS &&
+        ahead >= -MAX_TOKENS && args->seq <= MAX_SHARED / shared)
+        return 0;
+    return zinf_fail(-EINVAL,
+                     "%s: %lld queries, %lld keys and %lld tokens between them, with %lld heads a "
+                     "key head; the CUDA device takes up to %d of each, and %lld times the heads: "
+                     "lower --seq-len or give zinf.sequence_chunk",
+                     operation, (long long)args->seq, (long long)keys, (long long)ahead,
+                     (long long)shared, MAX_TOKENS, (long long)MAX_SHARED);
+}
+
 static int check_cuda_attention(const struct zinf_attention *args, const char *operation)
 {
     int code = check_attention(args, operation);
+    if (!code)
+        code = check_tokens(args, operation);
     if (!code && args->head_dim > MAX_HEAD_DIM)
         code = too_long_a_head(operation, args->head_dim);
     if (!code && (args->batch > MAX_ACROSS || args->n_heads > MAX_ACROSS))

@@ -182,6 +182,6 @@ KERNEL(PAIR_THREADS) preference_kernel(preference_args a)
 cudaError_t launch_preference(cudaStream_t stream, const struct zinf_preference *z)
 {
     preference_args args = {*z};
-    return launch(known<preference_kernel>(), dim3((unsigned)z->pairs), dim3(PAIR_THREADS), 0,
-                  stream, args);
+    return launch(known<preference_kernel>(), grid_of_rows(z->pairs), dim3(PAIR_THREADS), 0, stream,
+                  args);
 }

@@ -105,7 +105,7 @@ template <class T> static cudaError_t rope_typed(cudaStream_t stream, const stru
                (z->interleaved || a.n_pairs % EACH == 0);
     memcpy(a.inv_freq, z->inv_freq, (size_t)a.n_pairs * sizeof *a.inv_freq);
     return launch(z->interleaved ? known<rope_kernel<T, true>>() : known<rope_kernel<T, false>>(),
-                  dim3((unsigned)z->rows), dim3(ROPE_THREADS), 0, stream, a);
+                  grid_of_rows(z->rows), dim3(ROPE_THREADS), 0, stream, a);
 }
 
 cudaError_t launch_rope(cudaStream_t stream, const struct zinf_rope *z)

@@ -149,7 +149,7 @@ KERNEL(ROUTE_THREADS) route_backward_kernel(route_args a)
 cudaError_t launch_route(cudaStream_t stream, const struct zinf_route *z, bool backward)
 {
     route_args a = {*z};
-    dim3 grid((unsigned)z->rows), block(ROUTE_THREADS);
+    dim3 grid = grid_of_rows(z->rows), block(ROUTE_THREADS);
     return backward ? launch(known<route_backward_kernel>(), grid, block, 0, stream, a)
                     : launch(known<route_kernel>(), grid, block, 0, stream, a);
 }
@@ -184,8 +184,8 @@ KERNEL(ROUTE_THREADS) shares_kernel(shares_args a)
 cudaError_t launch_shares(cudaStream_t stream, const struct zinf_shares *z)
 {
     shares_args a = {*z};
-    return launch(known<shares_kernel>(), dim3((unsigned)z->samples), dim3(ROUTE_THREADS), 0,
-                  stream, a);
+    return launch(known<shares_kernel>(), grid_of_rows(z->samples), dim3(ROUTE_THREADS), 0, stream,
+                  a);
 }
 
 struct balance_args {
@@ -214,8 +214,8 @@ KERNEL(ROUTE_THREADS) balance_kernel(balance_args a)
 cudaError_t launch_balance(cudaStream_t stream, const struct zinf_balance *z)
 {
     balance_args a = {*z};
-    return launch(known<balance_kernel>(), dim3((unsigned)z->samples), dim3(ROUTE_THREADS), 0,
-                  stream, a);
+    return launch(known<balance_kernel>(), grid_of_rows(z->samples), dim3(ROUTE_THREADS), 0, stream,
+                  a);
 }
 
 /* ---- chosen rows ---- */
@@ -274,13 +274,13 @@ template <class X, class Y> static rows_args<X, Y> rows_args_of(const struct zin
 template <class X, class Y>
 static cudaError_t scatter_typed(cudaStream_t stream, const struct zinf_rows *z)
 {
-    return launch(known<scatter_kernel<X, Y>>(), dim3((unsigned)z->n), dim3(ROWS_THREADS), 0,
-                  stream, rows_args_of<X, Y>(z));
+    return launch(known<scatter_kernel<X, Y>>(), grid_of_rows(z->n), dim3(ROWS_THREADS), 0, stream,
+                  rows_args_of<X, Y>(z));
 }
 
 cudaError_t launch_gather(cudaStream_t stream, const struct zinf_rows *z)
 {
-    BY_DTYPE(z->x_dtype, return launch(known<gather_kernel<T, T>>(), dim3((unsigned)z->n),
+    BY_DTYPE(z->x_dtype, return launch(known<gather_kernel<T, T>>(), grid_of_rows(z->n),
                                        dim3(ROWS_THREADS), 0, stream, rows_args_of<T, T>(z)));
 }
 
@@ -340,7 +340,7 @@ template <class T> static cudaError_t weigh_typed(cudaStream_t stream, const str
     a.cols = z->cols;
     a.ld = z->ld;
     a.vector = z->cols % EACH == 0 && aligned16(a.a) && aligned16(a.b);
-    return launch(known<weigh_kernel<T>>(), dim3((unsigned)z->n), dim3(ROWS_THREADS), 0, stream, a);
+    return launch(known<weigh_kernel<T>>(), grid_of_rows(z->n), dim3(ROWS_THREADS), 0, stream, a);
 }
 
 cudaError_t launch_weigh(cudaStream_t stream, const struct zinf_weigh *z)

@@ -76,7 +76,7 @@ static cudaError_t xielu_typed(cudaStream_t stream, const struct zinf_xielu *z, 
     a.cols = z->cols;
     a.vector = z->cols % EACH == 0 && aligned16(a.x) && aligned16(a.y) && aligned16(a.dy) &&
                aligned16(a.dx);
-    return launch(known<xielu_kernel<T>>(), dim3((unsigned)z->rows), dim3(XIELU_THREADS), 0, stream,
+    return launch(known<xielu_kernel<T>>(), grid_of_rows(z->rows), dim3(XIELU_THREADS), 0, stream,
                   a);
 }
 

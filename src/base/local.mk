@@ -1,6 +1,6 @@
 libcore_la_SOURCES += src/base/base.h src/base/memory.h src/base/random.h src/base/packed.h src/base/json.h src/base/pulse.h \
 	src/base/error.c src/base/log.c src/base/pulse.c src/base/dtype.c src/base/cpu.c src/base/cpu_load.h src/base/cpu_load.c src/base/file.c src/base/cache.h src/base/cache.c \
-	src/base/size.c src/base/memory.c src/base/cgroup.h src/base/cgroup.c src/base/json.c \
+	src/base/median.h src/base/median.c src/base/size.c src/base/memory.c src/base/cgroup.h src/base/cgroup.c src/base/json.c \
 	src/base/json_numbers.c src/base/library.h src/base/library.c \
 	src/base/apart.h src/base/apart.c src/base/folder.h src/base/folder.c src/base/protobuf.h src/base/protobuf.c
 

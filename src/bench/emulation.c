@@ -1,5 +1,6 @@
 /* emulation: a plan's step on an emulator, so often, and its figures. */
 #include "bench/emulation.h"
+#include "base/median.h"
 #include "bench/emulate.h"
 #include "train/plan/estimated.h"
 
@@ -49,12 +50,6 @@ static struct zinf_emulator_options emulator_of(struct estimated *e)
     };
 }
 
-static int compare_seconds(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void add_times(struct zinf_emulation *out, const struct zinf_lane_times *times, int steps)
 {
     for (int lane = 0; lane < ZINF_LANES; lane++) {
@@ -99,9 +94,8 @@ static int run_steps(struct zinf_emulation *out, struct zinf_emulator *emulator,
             seconds[step] += r.seconds;
         }
     if (!code) {
-        qsort(seconds + 1, (size_t)steps, sizeof *seconds, compare_seconds);
+        out->step_seconds = zinf_median(seconds + 1, steps);
         out->fastest_seconds = seconds[1];
-        out->step_seconds = (seconds[1 + (steps - 1) / 2] + seconds[1 + steps / 2]) / 2;
         out->slowest_seconds = seconds[steps];
     }
     free(seconds);

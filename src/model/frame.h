@@ -52,7 +52,6 @@ struct zinf_attention_pace {
 struct zinf_product_pace {
     double flop, byte, call;
 };
-enum { ZINF_PACE_FORWARD, ZINF_PACE_DX, ZINF_PACE_DW, ZINF_PACE_PRODUCTS };
 /* Numbers from which the time of a kernel is estimated (frame_cost.c). Times are given as the flops
  * that matrix products would do meanwhile at the device's full rate. All zero: only flops count. */
 struct zinf_pace {
@@ -64,7 +63,7 @@ struct zinf_pace {
     struct zinf_attention_pace attention[ZINF_ATTENTION_PACES];
     uint32_t n_attention;
     /* Of a CPU, by which of the operands is transposed; a flop of 0: by flops alone */
-    struct zinf_product_pace products[ZINF_PACE_PRODUCTS];
+    struct zinf_product_pace products[ZINF_PRODUCTS];
     /* A flop of a product with an operand in fp32, where parameters have 16 bits; 0: as others */
     double wide_flop;
 };

@@ -53,9 +53,9 @@ static double of_rows(const struct zinf_frame *f, int64_t extent)
 static const struct zinf_product_pace *product_pace(const struct zinf_frame *f,
                                                     const struct zinf_matmul *args)
 {
-    const int kind = args->trans_a   ? ZINF_PACE_DW
-                     : args->trans_b ? ZINF_PACE_FORWARD
-                                     : ZINF_PACE_DX;
+    const int kind = args->trans_a   ? ZINF_PRODUCT_DW
+                     : args->trans_b ? ZINF_PRODUCT_FORWARD
+                                     : ZINF_PRODUCT_DX;
     const struct zinf_product_pace *pace = &f->compute->pace.products[kind];
     return pace->flop > 0 ? pace : NULL;
 }

@@ -18,10 +18,9 @@ struct zinf_attention_speed {
     double tokens, forward, backward;
 };
 #define ZINF_ATTENTION_LENGTHS 4
-/* The products of a linear layer: Y = X W^T, dX = dY W, dW += dY^T X. Besides flops a second, what
- * makes small ones and those of few rows slower: bytes of operands and results a second, and how
- * many products without work could be made in one. */
-enum { ZINF_PRODUCT_FORWARD, ZINF_PRODUCT_DX, ZINF_PRODUCT_DW, ZINF_PRODUCTS };
+/* Of a kind of product: besides flops a second, what makes small ones and those of few rows slower:
+ * bytes of operands and results a second, and how many products without work could be made in one.
+ */
 struct zinf_product_speed {
     double flops, bytes, calls;
 };

@@ -5,7 +5,7 @@ libcore_la_SOURCES += src/train/train.h src/train/estimate.h src/train/trainer.h
 	src/train/plan/plan_places.c src/train/plan/plan_slots.c src/train/plan/plan_lines.c src/train/plan/search.c src/train/plan/plan_choose.c \
 	src/train/plan/walk.c src/train/plan/walk_sizes.c src/train/plan/walk.h \
 	src/train/step/programs.c src/train/step/emit_values.c src/train/step/emit_choice.c src/train/step/emit_fetch.c \
-	src/train/step/batch.c src/train/step/chunk_rows.c src/train/step/visited.c src/train/step/losses.c src/train/step/rewards.c src/train/step/embeddings.c src/train/step/embedded.c src/train/step/pairs.c src/train/op.c src/train/step/run_stage.c \
+	src/train/step/batch.c src/train/step/chunk_rows.c src/train/step/visited.c src/train/step/shared_keys.c src/train/step/losses.c src/train/step/rewards.c src/train/step/embeddings.c src/train/step/embedded.c src/train/step/pairs.c src/train/op.c src/train/step/run_stage.c \
 	src/train/step/emitter.c src/train/step/emit_cache.c src/train/step/emit_border.c src/train/step/emit_shared.c src/train/step/decode.c src/train/step/cache_ops.c \
 	src/train/checkpoints.h src/train/score.h src/train/seats.h src/train/run/shared_texts.h \
 	src/train/run/shared_texts.c src/train/run/score.c src/train/run/reference.h src/train/run/reference.c src/train/run/run_embed.c src/train/run/score_labels.c src/train/run/score_choices.c src/train/decode.h src/train/generate.h src/train/run/generate.c \

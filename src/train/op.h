@@ -69,9 +69,10 @@ enum op_cost {
  *                         `visit` is from the rank with that index among them to the one after it,
  *                         the last round to all others; at[0] is sent, at[1] received
  *   GATHER_KEYS           NET: at[0] what a stage carries of all chunks, gathered from the ranks
- *                         along CONTEXT; this rank's part is in its place; arg 1: in RAM
+ *                         along CONTEXT; this rank's part is in its place; arg:
+ *                         enum keys_at. Of chunks without tokens nothing moves
  *   SUM_KEYS              NET: at[0] its gradients: this rank's part becomes the sum of all ranks';
- *                         arg 1: in RAM
+ *                         arg as there
  *   LINK_GATHER_KEYS, LINK_SUM_KEYS
  *                         NET: as these, between GPUs
  *   HAND                  DEVICE: at[0] the state that a chunk hands over, or its gradient, is
@@ -115,8 +116,8 @@ enum op_cost {
     ROW(OP_TAKE, "take", run_border, COST_CROSS)                                                   \
     ROW(OP_TRADE, "trade", run_border, COST_CROSS)                                                 \
     ROW(OP_SHARE, "share", run_share, COST_CROSS)                                                  \
-    ROW(OP_GATHER_KEYS, "gather", run_gather_keys, COST_GATHER)                                    \
-    ROW(OP_SUM_KEYS, "reduce-scatter", run_sum_keys, COST_SUM)                                     \
+    ROW(OP_GATHER_KEYS, "gather", trainer_gather_keys, COST_GATHER)                                \
+    ROW(OP_SUM_KEYS, "reduce-scatter", trainer_sum_keys, COST_SUM)                                 \
     ROW(OP_LINK_GATHER_KEYS, "gather on the GPUs", run_link_gather_keys, COST_PEER)                \
     ROW(OP_LINK_SUM_KEYS, "reduce-scatter on the GPUs", run_link_sum_keys, COST_PEER)              \
     ROW(OP_HAND, "hand over", trainer_hand, COST_GATHER)                                           \
@@ -136,6 +137,8 @@ enum op_kind {
      * order of a frame (model/frame.h). */
     OP_STAGES,
 };
+/* Where keys are that ranks exchange: of all chunks, or of one chunk of each rank, in RAM. */
+enum keys_at { KEYS_ON_DEVICE, KEYS_IN_RAM, KEYS_OF_ONE_CHUNK };
 /* chunk: an operation is left out if the micro-batch's sample has no rows in the chunk with this
  * number, nor in later ones; 0: never. of_chunk: what a transfer with OP_CARRIED moves begins with
  * this chunk, and what is of chunks without rows does not move. visit: 1: it is the gradient. */

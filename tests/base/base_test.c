@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/cgroup.h"
 #include "base/cpu_load.h"
+#include "base/median.h"
 #include "base/memory.h"
 #include "base/pulse.h"
 #include "base/random.h"
@@ -474,11 +475,20 @@ static void test_pulse(void)
     CHECK(zinf_pulse_of_thread() == before && !zinf_pulse_beat());
 }
 
+static void test_median(void)
+{
+    double numbers[] = {7, -1, 3, 10, 4};
+    CHECK(zinf_median(numbers, 5) == 4 && numbers[0] == -1 && numbers[4] == 10);
+    CHECK(zinf_median(numbers, 4) == 3.5 && zinf_median(numbers, 2) == 1);
+    CHECK(zinf_median(numbers + 2, 1) == 4);
+}
+
 int main(void)
 {
     TAP_RUN(test_bf16_round_trip_and_ties);
     TAP_RUN(test_f16_against_compiler);
     TAP_RUN(test_sizes);
+    TAP_RUN(test_median);
     TAP_RUN(test_philox_known_answer);
     TAP_RUN(test_normal_is_cut_free_and_normal);
     TAP_RUN(test_permutation);

@@ -4,6 +4,8 @@
  * in any order, windows in a ring of slots. */
 #include "cuda_twin.h"
 
+#include <sys/mman.h>
+
 static void attention_case(struct twin *t, enum zinf_dtype dtype, struct attention_shape s)
 {
     const struct attention_special special = {.shape = s};
@@ -339,7 +341,106 @@ static void refusals(struct twin *t)
     CHECK(t->cuda->ops->attention_cached(t->q, &c) == -EINVAL && strstr(zinf_error(), "slopes"));
 }
 
+/* More than an int counts, with no memory behind it: refused before anything is launched. */
+static void counts_beyond_an_int(struct twin *t)
+{
+    static const struct counts {
+        int64_t queries, keys, first, heads;
+    } counts[] = {{((int64_t)1 << 30) + 1, 1, 0, 1},
+                  {1, ((int64_t)1 << 30) + 1, 0, 1},
+                  {1, 1, ((int64_t)1 << 30) + 1, 1},
+                  {1 << 30, 1, 0, 17}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const struct counts *c = &counts[i];
+        struct zinf_attention a = {.batch = 1,
+                                   .seq = c->queries,
+                                   .n_heads = c->heads,
+                                   .n_kv_heads = 1,
+                                   .head_dim = 8,
+                                   .key_seq = c->keys,
+                                   .first_query = c->first};
+        CHECKF(t->cuda->ops->attention_forward(t->q, &a) == -EINVAL &&
+                   strstr(zinf_error(), "--seq-len"),
+               "%zu: %s", i, zinf_error());
+    }
+}
+
 #ifdef CUDA_STANDIN
+/* Places of rows in what is [heads][seq] are beyond 2^31: of 65 heads of 2^25 rows, of which those
+ * that see the keys count, it is the bits of 65 heads of as many rows as there are memory for. lse
+ * and the row sums (which a kernel that is left out would have made) are mappings of which the rows
+ * that are read have pages; behind 2^31 numbers that a place below 0 would find. */
+enum { FAR_HEADS = 65, FAR_DIM = 8, FAR_KEYS = 64, FAR_WINDOW = 32, FAR_ROWS = 128 };
+static const uint64_t far_before = (uint64_t)1 << 31;
+static uint64_t far_bytes(int64_t seq)
+{
+    return (far_before + (uint64_t)(FAR_HEADS * seq)) * sizeof(float);
+}
+
+static float *far_rows(int64_t seq, float scale)
+{
+    float *rows = mmap(NULL, far_bytes(seq), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(rows != MAP_FAILED);
+    for (int64_t head = 0; head < FAR_HEADS; head++)
+        for (int64_t i = 0; i < FAR_ROWS; i++)
+            rows[far_before + (uint64_t)(head * seq + i)] =
+                scale * (float)((head * 7 + i * 3) % 11);
+    return rows;
+}
+
+static struct tensor far_gradients(struct twin *t, struct zinf_attention a, int64_t seq,
+                                   const struct pair *d_kv)
+{
+    float *lse = far_rows(seq, 0.25f), *delta = far_rows(seq, 0.125f);
+    a.seq = seq;
+    a.lse = lse + far_before;
+    t->cuda->ops->queue_set_workspace(t->q, delta + far_before,
+                                      far_bytes(seq) - far_before * sizeof(float));
+    CHECKF(!t->cuda->ops->attention_backward(t->q, &a), "%s", zinf_error());
+    struct tensor got = pair_download(t, d_kv);
+    munmap(lse, far_bytes(seq));
+    munmap(delta, far_bytes(seq));
+    return got;
+}
+
+static void test_rows_beyond_an_int(void)
+{
+    static const struct standin_options machine = {.skips = "attention_delta,attention_mma_dq"};
+    const size_t row = FAR_HEADS * FAR_DIM;
+    struct twin t;
+    twin_machine = &machine;
+    CHECK(twin_open_for(&t, 80, 1));
+    twin_machine = NULL;
+    struct pair q = pair_of(&t, tensor_random(ZINF_DTYPE_BF16, FAR_ROWS * row, 1, 1.0f));
+    struct pair d_out = pair_of(&t, tensor_random(ZINF_DTYPE_BF16, FAR_ROWS * row, 2, 1.0f));
+    struct pair kv = pair_of(&t, tensor_random(ZINF_DTYPE_BF16, FAR_KEYS * 2 * FAR_DIM, 3, 1.0f));
+    struct pair d_kv = pair_of(&t, tensor_new(ZINF_DTYPE_BF16, FAR_KEYS * 2 * FAR_DIM));
+    const struct zinf_attention a = {.dtype = ZINF_DTYPE_BF16,
+                                     .batch = 1,
+                                     .n_heads = FAR_HEADS,
+                                     .n_kv_heads = 1,
+                                     .head_dim = FAR_DIM,
+                                     .key_seq = FAR_KEYS,
+                                     .causal = true,
+                                     .window = FAR_WINDOW,
+                                     .scale = 0.5f,
+                                     .qkv = q.device,
+                                     .kv = kv.device,
+                                     .d_out = d_out.device,
+                                     .out = d_out.device,
+                                     .d_qkv = q.device,
+                                     .d_kv = d_kv.device};
+    struct tensor near = far_gradients(&t, a, FAR_ROWS, &d_kv);
+    struct tensor far = far_gradients(&t, a, 1 << 25, &d_kv);
+    CHECK(tensor_same_bits(&near, &far));
+    float largest = 0.0f;
+    for (size_t i = 0; i < near.n; i++)
+        largest = fmaxf(largest, fabsf((float)get(&near, i)));
+    CHECKF(largest > 0.1f && isfinite(largest), "the largest gradient is %g", (double)largest);
+    twin_end(&t);
+}
+
 bool attention_mma_serves(const struct zinf_attention *args, int capability); /* of launch.h */
 
 /* Whatever is added to scores or cuts them, and whosever keys they are of, tensor cores make them;
@@ -398,6 +499,7 @@ CASE(biased_tiles)
 CASE(tables_of_buckets)
 CASE(slopes_are_read_at_once)
 CASE(refusals)
+CASE(counts_beyond_an_int)
 
 int main(void)
 {
@@ -418,7 +520,9 @@ int main(void)
     TAP_RUN(test_tables_of_buckets);
     TAP_RUN(test_slopes_are_read_at_once);
     TAP_RUN(test_refusals);
+    TAP_RUN(test_counts_beyond_an_int);
 #ifdef CUDA_STANDIN
+    TAP_RUN(test_rows_beyond_an_int);
     TAP_RUN(test_tensor_cores_serve);
 #endif
     return tap_done();

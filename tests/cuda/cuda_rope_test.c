@@ -35,9 +35,35 @@ static void refusals(struct twin *t)
 CASE(rotations)
 CASE(refusals)
 
+#ifdef CUDA_STANDIN
+/* A block for each of more rows than 32 bits count: no launch, in place of one over the rest. */
+static void test_more_rows_than_blocks(void)
+{
+    struct twin t;
+    CHECK(twin_open_for(&t, 80, 1));
+    struct pair x = pair_new(&t, ZINF_DTYPE_F32, 8, 0);
+    struct pair positions = pair_new(&t, ZINF_DTYPE_F32, 1, 0);
+    static const float inv_freq[4] = {1.0f, 0.5f, 0.25f, 0.125f};
+    const struct zinf_rope a = {.rows = ((int64_t)1 << 32) + 1,
+                                .inv_freq = inv_freq,
+                                .n_heads = 1,
+                                .head_dim = 8,
+                                .ld = 8,
+                                .rotary_dims = 8,
+                                .x = x.device,
+                                .positions = positions.device};
+    CHECK(t.cuda->ops->rope(t.q, &a) < 0);
+    CHECK(standin_faults() == 1); /* the stand-in's word for such a grid */
+    twin_close(&t);
+}
+#endif
+
 int main(void)
 {
     TAP_RUN(test_rotations);
     TAP_RUN(test_refusals);
+#ifdef CUDA_STANDIN
+    TAP_RUN(test_more_rows_than_blocks);
+#endif
     return tap_done();
 }

@@ -219,6 +219,20 @@ static void test_parts_of_sequences(void)
     }
 }
 
+/* By the host, runs of chunks go to its memory and back: all samples but the first are short. */
+static void test_short_sequences(void)
+{
+    char extra[200];
+    snprintf(extra, sizeof extra, "%s, \"context_parts\": 4", by_host);
+    struct setting s = keys_setting("gpt2", 4, extra);
+    struct outcome one;
+    s.rows = 3;
+    s.padded = s.lengths = true;
+    run_on_gpus(&s, 1, "short", &one);
+    check_keys(&s, &one, 2, 4, 2, false);
+    check_keys(&s, &one, 4, 4, 4, false);
+}
+
 /* Chunks of more than a page, so that each row counts. */
 static void test_bytes_of_keys(void)
 {
@@ -481,6 +495,7 @@ int main(void)
     TAP_RUN(test_llama);
     TAP_RUN(test_schedules);
     TAP_RUN(test_parts_of_sequences);
+    TAP_RUN(test_short_sequences);
     TAP_RUN(test_bytes_of_keys);
     TAP_RUN(test_pipelines);
     TAP_RUN(test_shared_matrices);

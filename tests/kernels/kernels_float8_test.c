@@ -181,6 +181,14 @@ static void refusals(struct fixture *f)
     odd = p.args;
     odd.n = 8;
     CHECK(f->ops->matmul(f->q, &odd) == -EINVAL && strstr(zinf_error(), "multiples of 16"));
+    for (int wide = 0; wide < 2; wide++) { /* more sixteens in A or B than 32 bits count */
+        odd = p.args;
+        odd.k = odd.lda = odd.ldb = 1 << 30;
+        odd.m = wide ? 1 : 64;
+        odd.n = odd.ldc = wide ? 64 : 32;
+        CHECKF(f->ops->matmul(f->q, &odd) == -EINVAL && strstr(zinf_error(), "2^36"), "%s",
+               zinf_error());
+    }
     odd = p.args;
     odd.a_dtype = ZINF_DTYPE_F16;
     CHECK(f->ops->matmul(f->q, &odd) == -EINVAL && strstr(zinf_error(), "bf16"));

@@ -4,6 +4,7 @@
 #include "optim_support.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -559,14 +560,33 @@ static void test_change(void)
             }
 }
 
-/* Who reads or writes a page waits until enough has happened meanwhile, then it is open. */
+/* A page that whoever reads it is kept from until the fourth piece is changed; that thread has
+ * copied by then what of its pieces had a place. */
 static struct guarded slow;
+static atomic_bool is_read, is_passed;
+
+static void await(const atomic_bool *what)
+{
+    for (int ms = 0; !atomic_load(what) && ms < 60000; ms++)
+        usleep(1000);
+}
 
 static void open_late(int signal, siginfo_t *info, void *context)
 {
     (void)signal, (void)info, (void)context;
-    usleep(50000);
+    atomic_store(&is_read, true);
+    await(&is_passed);
     mprotect(slow.pages, slow.bytes, PROT_READ | PROT_WRITE);
+}
+
+/* The thread that has the second piece goes on once the other one unpacks the third. */
+static int change_beside(void *context, uint64_t first, uint64_t n, void *const x[])
+{
+    if (first == ZINF_PACK_PIECE)
+        await(&is_read);
+    if (first == 3 * ZINF_PACK_PIECE)
+        atomic_store(&is_passed, true);
+    return change_piece(context, first, n, x);
 }
 
 /* A thread takes long to unpack the third piece: of image 0, so that of image 1 it has nothing yet.
@@ -583,7 +603,8 @@ static void test_slow_unpacking(void)
     slow = (struct guarded){.pages = (char *)zinf_align_up(third, page), .bytes = page};
     sigaction(SIGSEGV, &late, &before);
     mprotect(slow.pages, slow.bytes, PROT_NONE);
-    CHECKF(!change_all(&c, 2, OVER_OLD, arrays, change_piece), "%s", zinf_error());
+    CHECKF(!change_all(&c, 2, OVER_OLD, arrays, change_beside), "%s", zinf_error());
+    CHECK(is_read && is_passed);
     sigaction(SIGSEGV, &before, NULL);
     zinf_pack_collect(&arrays[1], arrays[1].place, 2);
     CHECK(arrays[1].n_placed > 2 && arrays[1].bytes == c.expected_bytes[1] &&

@@ -51,8 +51,11 @@ static inline int share_step(const struct setting *setting, const struct zinf_ne
         deal_rows(targets, samples, at.rank / sharing, at.world / sharing);
         first = 0;
     }
+    if (setting->rows)
+        shorten(setting, ids + first, targets + first);
     struct zinf_batch batch = {
         .inputs = {[ZINF_INPUT_IDS] = ids + first, [ZINF_INPUT_TARGETS] = targets + first}};
+    say_lengths(setting, &batch);
     return zinf_trainer_step(t, &batch, result);
 }
 

@@ -191,18 +191,24 @@ static inline void shorten(const struct setting *s, int32_t *ids, int32_t *targe
     }
 }
 
+static inline void say_lengths(const struct setting *s, struct zinf_batch *batch)
+{
+    static _Thread_local int32_t lengths[MOST_ROWS];
+    batch->seq_len = s->padded ? 0 : s->rows;
+    for (int i = 0; i < MOST_ROWS; i++)
+        lengths[i] = i ? s->rows : trainings.seq;
+    batch->lengths = s->lengths ? lengths : NULL;
+}
+
 static inline int next_step(struct zinf_trainer *t, const struct setting *s, uint64_t step,
                             struct zinf_step_result *r)
 {
-    static int32_t ids[MOST_ROWS], targets[MOST_ROWS], lengths[MOST_ROWS];
+    static int32_t ids[MOST_ROWS], targets[MOST_ROWS];
     struct zinf_batch batch = *TOKENS(ids, targets);
     draw_tokens(s, step, ids, targets);
     if (s->rows)
         shorten(s, ids, targets);
-    batch.seq_len = s->padded ? 0 : s->rows;
-    for (int i = 0; i < MOST_ROWS; i++)
-        lengths[i] = i ? s->rows : trainings.seq;
-    batch.lengths = s->lengths ? lengths : NULL;
+    say_lengths(s, &batch);
     return zinf_trainer_step(t, &batch, r);
 }
 

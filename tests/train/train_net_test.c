@@ -275,6 +275,23 @@ static void test_formulas(void)
     check_traffic(s, 3, "bf16, drive, 3 ranks");
 }
 
+/* All samples but the first have three tokens of eight: the first rank has two of their chunks, and
+ * brings the third from the other one. Sums are of two chunks a rank. */
+static void check_short(struct setting s, uint64_t padded_bytes, uint64_t bytes)
+{
+    struct outcome padded, told;
+    s.rows = 3;
+    s.padded = true;
+    run_ranks(&s, 4, "padded", &padded);
+    CHECKF(net_bytes == padded_bytes, "%llu bytes with padding, not %llu",
+           (unsigned long long)net_bytes, (unsigned long long)padded_bytes);
+    s.lengths = true;
+    run_ranks(&s, 4, "told", &told);
+    check_same(&padded, &told, "samples that say how long they are");
+    CHECKF(net_bytes == bytes, "%llu bytes of short samples, not %llu",
+           (unsigned long long)net_bytes, (unsigned long long)bytes);
+}
+
 /* Ranks that share sequences bring together keys and values of 2 x 64 numbers a token and layer, in
  * forward and in backward, and in backward their gradients in fp32: beside what goes between ranks
  * with samples of their own. Each chunk, here of one token, fills pages. */
@@ -310,6 +327,8 @@ static void check_shared(uint64_t width, const char *precision)
     CHECKF(net_bytes == bytes + keys, "%llu bytes, %llu without keys, not %llu more",
            (unsigned long long)net_bytes, (unsigned long long)bytes, (unsigned long long)keys);
     zinf_config_destroy(config);
+    check_short(s, bytes + keys,
+                bytes + layers * (2 * own + sums) + 3 * layers * (own / 2 + sums / 2));
 }
 
 static void test_shared_sequences(void)

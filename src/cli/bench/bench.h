@@ -23,8 +23,6 @@ int bench_finish(const struct cli_command *bench, cJSON *result, int code);
  * measures.
  */
 void bench_watch(void);
-/* bench_device.c: sorts them; of an even number the upper one of the middle. */
-double bench_median(double *values, int n);
 /* bench_waking.c: seconds from waking a thread until it goes on, the median of many; 0: there is no
  * thread to be had. Takes 20 ms. */
 double bench_waking_seconds(void);

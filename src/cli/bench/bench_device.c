@@ -1,9 +1,8 @@
 /* bench_device: opening a device for a bench, and timing what is enqueued on it. */
 #include "cli/bench/bench_device.h"
 
+#include "base/median.h"
 #include "cli/cli.h"
-
-#include <stdlib.h>
 
 #define MAX_ROUNDS 64
 
@@ -116,18 +115,6 @@ static int time_calls(struct bench_device *b, bench_call *call, void *context, i
     return code;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double bench_median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, ascending);
-    return values[n / 2];
-}
-
 int bench_device_time(struct bench_device *b, bench_call *call, void *context, double *seconds)
 {
     double rounds[MAX_ROUNDS], once;
@@ -146,6 +133,6 @@ int bench_device_time(struct bench_device *b, bench_call *call, void *context, d
     }
     if (code)
         return code;
-    *seconds = bench_median(rounds, n_rounds);
+    *seconds = zinf_median(rounds, n_rounds);
     return 0;
 }

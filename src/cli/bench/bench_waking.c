@@ -1,5 +1,6 @@
 /* bench_waking: how long a thread that waits takes to go on after another one has woken it, as the
  * lanes of a step wake each other: by a condition, while the one that wakes keeps its CPU busy. */
+#include "base/median.h"
 #include "cli/bench/bench.h"
 
 #include <pthread.h>
@@ -56,5 +57,5 @@ double bench_waking_seconds(void)
     for (int i = 0; i < ROUNDS; i++)
         rounds[i] = wake(&s);
     pthread_join(thread, NULL);
-    return bench_median(rounds, ROUNDS);
+    return zinf_median(rounds, ROUNDS);
 }

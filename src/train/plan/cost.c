@@ -424,11 +424,6 @@ static void take_attention(const struct zinf_speeds *used, struct zinf_pace *pac
                                      BACKWARD_PRODUCTS * flops / used->attention_backward_flops};
 }
 
-_Static_assert((int)ZINF_PACE_PRODUCTS == (int)ZINF_PRODUCTS &&
-                   (int)ZINF_PACE_DX == (int)ZINF_PRODUCT_DX &&
-                   (int)ZINF_PACE_DW == (int)ZINF_PRODUCT_DW,
-               "kinds of products have one order");
-
 static void take_products(const struct zinf_speeds *used, struct zinf_pace *pace)
 {
     const double flops = used->device_flops;

@@ -413,9 +413,12 @@ bool trainer_is_shorter(const struct zinf_trainer *t)
     return t->compute.seq < t->setup.chunk_seq || t->compute.source_seq < t->setup.chunk_source;
 }
 
-/* What is carried of chunks with rows. Ranks that share a sequence exchange that of all. */
+/* What is carried of chunks with rows. Between GPUs ranks that share a sequence exchange that of
+ * all. */
 static uint64_t carried_bytes(const struct zinf_trainer *t, const struct zinf_op *op)
 {
+    if (op->kind == OP_GATHER_KEYS || op->kind == OP_SUM_KEYS)
+        return trainer_shared_bytes(t, op);
     const bool apart = !in_parts(&t->setup) && op->kind <= OP_WRITE && op->lane != ZINF_LANE_NET;
     const int64_t sample = setup_sample(&t->setup, op->micro);
     const int64_t left = apart ? trainer_visited(t, sample) - op->of_chunk : 0;

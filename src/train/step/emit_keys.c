@@ -59,6 +59,13 @@ static uint16_t meeting_kind(const struct emitter *e, bool gradient)
     return gradient ? OP_SUM_KEYS : OP_GATHER_KEYS;
 }
 
+static int32_t keys_at(const struct emitter *e)
+{
+    return is_on_drive(e)            ? KEYS_OF_ONE_CHUNK
+           : plan_shares_homes(e->p) ? KEYS_IN_RAM
+                                     : KEYS_ON_DEVICE;
+}
+
 /* An exchange of `bytes` of each rank that shares sequences. Bytes received from others count. */
 static void emit_meeting(struct emitter *e, uint32_t s, bool gradient, struct zinf_operand at,
                          uint64_t bytes, const struct uses *uses)
@@ -70,7 +77,7 @@ static void emit_meeting(struct emitter *e, uint32_t s, bool gradient, struct zi
                          .flags = OP_CARRIED,
                          .unit = -1,
                          .stage = (int32_t)s,
-                         .arg = plan_shares_homes(e->p),
+                         .arg = keys_at(e),
                          .at = &at,
                          .n_at = 1,
                          .bytes = (context->world - 1) * bytes};
@@ -127,7 +134,19 @@ static void emit_passage(struct emitter *e, uint32_t s, enum zinf_lane lane, uin
     e->flags &= (uint16_t)~OP_CARRIED;
 }
 
-/* Exchanges the n-th chunks of all ranks: each to all, or the sum of their gradients over ranks. */
+/* The first in the sequence of the n-th chunks of all ranks. */
+static int16_t first_of(const struct setup *s, int64_t n)
+{
+    int64_t first = s->n_chunks;
+    for (int64_t r = 0; r < (int64_t)context_axis(s)->world; r++) {
+        const int64_t chunk = zinf_chunk_at(r * s->own_chunks + n, s->n_chunks, s->n_parts);
+        first = chunk < first ? chunk : first;
+    }
+    return (int16_t)first;
+}
+
+/* Exchanges the n-th chunks of all ranks, unless none of them has tokens: each to all, or the sum
+ * of their gradients over ranks. Drives have all chunks, since groups are read whole. */
 static void emit_exchange(struct emitter *e, uint32_t s, int64_t n, bool gradient)
 {
     const struct zinf_axis *context = context_axis(e->p->setup);
@@ -138,7 +157,9 @@ static void emit_exchange(struct emitter *e, uint32_t s, int64_t n, bool gradien
     for (uint64_t r = 0; r < context->world; r++)
         if (gradient || r == context->rank)
             emit_passage(e, s, ZINF_LANE_READ, r * own + (uint64_t)n, gradient, buffer, r);
+    e->chunk = first_of(e->p->setup, n);
     emit_meeting(e, s, gradient, zinf_in(buffer, 0), chunk_bytes(e, s, gradient), &uses);
+    e->chunk = 0;
     for (uint64_t r = 0; r < context->world; r++)
         if (gradient == (r == context->rank))
             emit_passage(e, s, ZINF_LANE_WRITE, r * own + (uint64_t)n, gradient, buffer, r);

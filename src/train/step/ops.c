@@ -349,35 +349,11 @@ static int run_share(struct zinf_trainer *t, const struct zinf_op *op)
 
 /* ---- keys and values of ranks that share sequences ---- */
 
-/* Bytes of one rank's share; bytes received are those of all other ranks. */
+/* By the host: shared_keys.c. Bytes of one rank's share; bytes received are those of all other
+ * ranks. */
 static uint64_t share_of(const struct zinf_trainer *t, const struct zinf_op *op)
 {
     return op->bytes / (axis_of(t, op)->world - 1);
-}
-
-static int run_gather_keys(struct zinf_trainer *t, const struct zinf_op *op)
-{
-    const struct zinf_axis *axis = axis_of(t, op);
-    const uint64_t bytes = share_of(t, op);
-    void *own = (char *)at(op, 0) + axis->rank * bytes, *whole = at(op, 0);
-    int code = op->arg ? 0 : lend_host(t, &own, bytes, 0);
-    if (!code && !op->arg)
-        code = lend_host(t, &whole, 0, 1);
-    if (!code)
-        code = zinf_net_gather(axis->net, own, whole, bytes);
-    return code ? code : take_back(t, at(op, 0), whole, axis->world * bytes);
-}
-
-static int run_sum_keys(struct zinf_trainer *t, const struct zinf_op *op)
-{
-    const struct zinf_axis *axis = axis_of(t, op);
-    const uint64_t bytes = share_of(t, op), behind = axis->rank * bytes;
-    void *whole = at(op, 0);
-    int code = op->arg ? 0 : lend_host(t, &whole, axis->world * bytes, 0);
-    if (!code)
-        code = zinf_net_scatter_sum(axis->net, whole, (void *)((char *)whole + behind),
-                                    bytes / sizeof(float));
-    return code ? code : take_back(t, (char *)at(op, 0) + behind, (char *)whole + behind, bytes);
 }
 
 static int run_link_gather_keys(struct zinf_trainer *t, const struct zinf_op *op)

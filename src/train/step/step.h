@@ -126,6 +126,10 @@ int64_t trainer_visited(const struct zinf_trainer *t, int64_t sample);
 int trainer_take_visited(struct zinf_trainer *t);
 void trainer_release_visited(struct zinf_trainer *t);
 void trainer_visit(struct zinf_trainer *t, const struct zinf_batch *batch, int64_t samples);
+/* shared_keys.c: GATHER_KEYS and SUM_KEYS, and the bytes that this rank receives in them. */
+int trainer_gather_keys(struct zinf_trainer *t, const struct zinf_op *op);
+int trainer_sum_keys(struct zinf_trainer *t, const struct zinf_op *op);
+uint64_t trainer_shared_bytes(const struct zinf_trainer *t, const struct zinf_op *op);
 /* Before a program of stages, and after it: its losses are added up then. */
 void trainer_chunk_begin(struct zinf_trainer *t);
 int trainer_chunk_end(struct zinf_trainer *t);
