@@ -324,8 +324,8 @@ const struct zinf_config_key zinf_config_keys[] = {
     ACCEPT("comms_logger.debug", KEY_BOOL)
     ACCEPT("comms_logger.prof_ops", KEY_ANY)
     {.path = "checkpoint.tag_validation", .type = KEY_TEXT, .use = KEY_ACCEPTED, .choices = tags},
-    REFUSE("checkpoint.load_universal", KEY_BOOL, 0,
-        "DeepSpeed's checkpoints are not read here; start from a Hugging Face folder")
+    ACCEPT_AS("checkpoint.load_universal", KEY_BOOL,
+        "--resume=DIR finds out by itself which form a checkpoint of DeepSpeed's has")
     ACCEPT("checkpoint.use_node_local_storage", KEY_BOOL)
     ACCEPT("checkpoint.checkpoint_serialization", KEY_BOOL)
     ACCEPT("checkpoint.parallel_write.*", KEY_ANY)

@@ -182,13 +182,38 @@ static int set_decoding(struct setup *s)
     return code || !d->sources ? code : check_length("sources of", d->source_capacity, context);
 }
 
+/* Numbers of tokens and of micro-batches that what runs a step can count. With chunks there are
+ * more micro-batches than the configuration says: setup_check_chunks. */
+static int check_counts(const struct setup *s)
+{
+    const int64_t longest = s->seq > s->source_seq ? s->seq : s->source_seq;
+    if (s->n_chunks > 1)
+        return 0;
+    if (s->batch > INT32_MAX / longest)
+        return zinf_fail(-EINVAL,
+                         "train_micro_batch_size_per_gpu %lld: %lld sequences of %lld tokens are "
+                         "more than %d tokens at once: lower it (--micro-batch)",
+                         (long long)s->config->micro_batch, (long long)s->batch, (long long)longest,
+                         INT32_MAX);
+    if (s->n_micro > MOST_MICROS)
+        return zinf_fail(-EINVAL,
+                         "gradient_accumulation_steps %lld: a step has at most %d micro-batches: "
+                         "raise train_micro_batch_size_per_gpu (--micro-batch), or lower "
+                         "train_batch_size (--global-batch)",
+                         (long long)s->n_micro, MOST_MICROS);
+    return 0;
+}
+
 static int choose_shape(struct setup *s)
 {
     int code = s->options.decode.sequences ? set_decoding(s) : set_shape(s);
+    if (code)
+        return code;
     setup_cut_sequences(s);
+    code = setup_check_context(s);
     if (!code)
-        code = setup_check_context(s);
-    return code ? code : setup_check_chunks(s);
+        code = setup_check_chunks(s);
+    return code ? code : check_counts(s);
 }
 
 /* ---- model and device ---- */

@@ -20,8 +20,9 @@
 #include "train/rules/rules.h"
 #include "train/train.h"
 
-#define MAX_LAYER_MAJOR 512 /* micro-batches that may run layer by layer */
-#define MAX_OPTIMIZERS 4    /* of one training */
+#define MAX_LAYER_MAJOR 512   /* micro-batches that may run layer by layer */
+#define MOST_MICROS INT16_MAX /* micro-batches of a step, whose numbers emit.h keeps in 16 bits */
+#define MAX_OPTIMIZERS 4      /* of one training */
 #define EVERY_RANK UINT32_MAX
 
 enum schedule {

@@ -120,12 +120,12 @@ int setup_check_chunks(const struct setup *s)
 {
     if (s->n_chunks == 1)
         return 0;
-    if (s->n_chunks > MOST_CHUNKS || s->n_micro > INT16_MAX)
+    if (s->n_chunks > MOST_CHUNKS || s->n_micro > MOST_MICROS)
         return zinf_fail(
             -EINVAL,
             "%s: a sequence has %lld chunks and a step has %lld; at most %d and %d are "
             "possible: make chunks longer, or lower gradient_accumulation_steps",
-            key, (long long)s->n_chunks, (long long)s->n_micro, MOST_CHUNKS, INT16_MAX);
+            key, (long long)s->n_chunks, (long long)s->n_micro, MOST_CHUNKS, MOST_MICROS);
     if (s->order == ORDER_MICRO_MAJOR)
         return refuse(s, "a step that goes micro-batch by micro-batch",
                       "set zinf.accumulation_order to auto");

@@ -294,6 +294,11 @@ refuse_train 2 "--steps is no number" "--steps;ten" --steps ten
 refuse_train 2 "--steps with a tail" "--steps;1x" --steps 1x
 refuse_train 2 "--micro-batch is 0" "--micro-batch;from 1" --micro-batch 0
 refuse_train 2 "--accumulate is negative" "--accumulate;-3" --accumulate=-3
+refuse_train 1 "more micro-batches than a step can have" \
+    "gradient_accumulation_steps 40000;32767;--micro-batch;--global-batch" \
+    --micro-batch 1 --global-batch 40000
+refuse_train 1 "more tokens at once than can be counted" \
+    "train_micro_batch_size_per_gpu 1073741824;16 tokens;--micro-batch" --global-batch 1073741824
 refuse_train 2 "--lr is no number" "--lr;fast" --lr fast
 refuse_train 2 "--lr is NaN" "--lr;nan" --lr nan
 refuse_train 2 "--dropout is 1" "--dropout" --dropout 1

@@ -128,6 +128,20 @@ cmp plain/model/model.safetensors ones/model/model.safetensors &&
     cmp plain/model/model.safetensors balanced/model/model.safetensors &&
     ! cmp -s plain/model/model.safetensors more/model/model.safetensors
 verdict $? "that are alike change no bit, and no more where classes are balanced"
+weighed() { # status, weights, options...
+    status=$1 weights=$2
+    shift 2
+    train "$status" weighed --model bert --init --data kinds.tsv $columns --micro-batch 4 \
+        --accumulate 3 --save-every 2 --steps 4 --class-weights "$weights" "$@"
+}
+weighed 0 1,4,0.5 && weighed 1 1,4,1 --resume=weighed/checkpoint-2 &&
+    complains "class_weights was [1,4,0.5] and is [1,4,1]"
+verdict $? "a training does not go on with other weights of classes"
+weighed 1 balanced --resume=weighed/checkpoint-2 && complains "class_weights was [1,4,0.5]"
+verdict $? "nor with balanced ones"
+weighed 0 1,4,0.5 --resume=weighed/checkpoint-2 &&
+    cmp weighed/model/model.safetensors more/model/model.safetensors
+verdict $? "with its own it comes to the same bits"
 # 4 of art, 4 of food, 16 of vehicle: weights are rows / (classes * rows of the class).
 awk -F '\t' 'NR == 1 || n[$2]++ < ($2 == "vehicle" ? 16 : 4)' kinds.tsv >uneven.tsv
 weigh_uneven() { # output, weights

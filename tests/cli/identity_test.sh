@@ -82,6 +82,7 @@ inputs() { # what all of $out's kind stand on, changed and put back one by one
     verified "$1: another lr" "/config.json: optimizer.params.lr was 0.001"
     config config.json 1e-3
     refused "$1: another seed" "seed was 0 and is 5" --seed 5
+    refused "$1: another batch of a step" "train_batch_size was 1 and is 2" --accumulate 2
     check "$1: put back, verify says so" run 0 "$zinf" verify "$out"
     mv eval.txt kept
     check "$1: what has gone damages nothing" run 0 "$zinf" verify "$out"
@@ -121,6 +122,14 @@ refused "checkpoint: another lr" "optimizer.params.lr was 0.001 and is 0.002"
 check "which can be accepted" run 0 train --resume --accept-changes --steps 4 --output saved
 check "with a warning" complains "lr was 0.001" "the results will be other ones"
 config config.json 1e-3
+cp config.json kept && sed 's/"nvme"/"cpu"/' kept >config.json
+check "a rank more has another batch" run 1 train --resume --steps 5 --output saved --seats 2
+cp kept config.json
+check "and how to keep it is said" complains "train_batch_size was 1 and is 2 (--global-batch 1 "
+check "another micro-batch is no other batch" run 0 train --steps 2 --save-every 2 --output pair \
+    --global-batch 2 --micro-batch 1
+check "and goes on" run 0 train --resume --steps 3 --output pair --global-batch 2 --micro-batch 2
+check "with a warning" complains "other values of train_micro_batch_size_per_gpu"
 # What is left to do where another optimizer cannot go on: a checkpoint is a model, steps are not.
 check "a run of AdamW is killed" stopped adamw
 sed -i 's/AdamW/Adam/' config.json

@@ -88,6 +88,15 @@ verdict $? "as on the way"
 cat >weights.json <<EOF
 {"zinf": {"desirable_weight": 3, "undesirable_weight": 0.5}}
 EOF
+again() { # status, samples of a micro-batch, steps, options...
+    again_status=$1 again_micro=$2 again_steps=$3
+    shift 3
+    run "$again_status" "$zinf" train --model model --task preference --preference kto \
+        --seq-len 24 --data singles.jsonl --lora-rank 2 --threads 1 --progress none --output again \
+        --global-batch 4 --micro-batch "$again_micro" --steps "$again_steps" "$@"
+}
+again 0 4 1 && again 1 2 2 --resume && complains "train_micro_batch_size_per_gpu was 4 and is 2"
+verdict $? "a run of kto goes on with its micro-batches, in which answers are paired"
 check "with weights" train 0 weighed --data singles.jsonl --steps 1 --preference kto --lora-rank 2 \
     --config weights.json --no-shuffle
 is "$(first loss weighed) == (3 + 0.5) / 4"

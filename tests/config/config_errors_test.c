@@ -235,7 +235,6 @@ static void test_what_zinf_does_not_do(void)
         {"{" MICRO ", \"managed_gradient_accumulation\": false}", {"boundary"}},
         {"{" MICRO ", \"compression_training\": {\"weight_quantization\": {\"enabled\": true}}}",
          {"compression_training.weight_quantization.enabled is true", "compressed"}},
-        {"{" MICRO ", \"checkpoint\": {\"load_universal\": true}}", {"Hugging Face"}},
     };
     CHECK_BAD(rows, NULL);
 }

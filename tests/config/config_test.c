@@ -125,10 +125,12 @@ static void test_accepted_keys_are_listed_in_one_line(void)
     struct zinf_config *config;
     CHECK(parse(&config,
                 "{" MICRO ", \"dump_state\": false, \"amp\": {\"enabled\": false, \"opt_level\": "
-                "\"O1\"}, \"zero_optimization\": {\"overlap_comm\": true}}",
+                "\"O1\"}, \"zero_optimization\": {\"overlap_comm\": true}, "
+                "\"checkpoint\": {\"load_universal\": true}}",
                 NULL) == 0);
     CHECKF(strstr(logged, "ds.json: known keys that change nothing here: dump_state, "
-                          "amp.opt_level, zero_optimization.overlap_comm\n"),
+                          "amp.opt_level, zero_optimization.overlap_comm, "
+                          "checkpoint.load_universal: "),
            "%s", logged);
     const char *line = strstr(logged, "known keys");
     CHECK(line && !strstr(line + 1, "known keys"));

@@ -17,16 +17,29 @@ static int make_inputs(struct run *run)
     return code;
 }
 
-/* What an embedding is made of, which no key of the configuration says. */
-static int add_pooling(const struct run *run, cJSON *identity)
+/* Weights of classes, as the data or an option gave them; balanced ones change with the data. */
+static bool add_class_weights(const struct run *run, cJSON *settings)
+{
+    const float *weights = run->options->trainer.class_weights;
+    const int64_t n = weights ? run->trainer->setup.graph->vocab : 0; /* classes */
+    cJSON *list = weights ? cJSON_AddArrayToObject(settings, "class_weights") : NULL;
+    bool good = !weights || list;
+    for (int64_t i = 0; good && i < n; i++)
+        good = cJSON_AddItemToArray(list, cJSON_CreateNumber((double)weights[i]));
+    return good;
+}
+
+/* What decides a loss, and no key of the configuration says. */
+static int add_task(const struct run *run, cJSON *identity)
 {
     static const char *const names[] = {
         [ZINF_POOL_MEAN] = "mean", [ZINF_POOL_FIRST] = "cls", [ZINF_POOL_LAST] = "last"};
+    const struct zinf_trainer_options *o = &run->options->trainer;
     cJSON *settings = cJSON_GetObjectItemCaseSensitive(identity, "settings");
-    if (!run->trainer->setup.graph->embeddings ||
-        cJSON_AddStringToObject(settings, "pooling", names[run->options->trainer.pooling]))
-        return 0;
-    return zinf_fail(-ENOMEM, "no memory to tell what a run stands on");
+    bool good = add_class_weights(run, settings);
+    if (good && run->trainer->setup.graph->embeddings)
+        good = cJSON_AddStringToObject(settings, "pooling", names[o->pooling]) != NULL;
+    return good ? 0 : zinf_fail(-ENOMEM, "no memory to tell what a run stands on");
 }
 
 int run_identify(struct run *run)
@@ -40,7 +53,7 @@ int run_identify(struct run *run)
     if (!code && run->resolved)
         code = identity_add_settings(identity, run->resolved, o->trainer.seed);
     if (!code && run->resolved)
-        code = add_pooling(run, identity);
+        code = add_task(run, identity);
     return code || !run_is_first(run) ? code : make_inputs(run);
 }
 

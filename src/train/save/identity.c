@@ -122,9 +122,10 @@ int identity_add_data(cJSON *identity, const char *member, const struct zinf_dat
 }
 
 /* Of these what is not there is not asked for. What follows from --steps is left out: a longer run
- * goes on. So are numbers of samples, of which a resume says that they changed. */
-static const char *const sections[] = {"optimizer", "scheduler", "gradient_clipping", "fp16",
-                                       "bf16"};
+ * goes on. So are the samples of a micro-batch and the number of these, by which results differ in
+ * rounding alone; a resume says that they changed. */
+static const char *const sections[] = {"train_batch_size",  "optimizer", "scheduler",
+                                       "gradient_clipping", "fp16",      "bf16"};
 static const char *const own_keys[] = {"dropout",
                                        "gradient_sum",
                                        "sequence_chunk",
@@ -154,6 +155,13 @@ static bool copy_key(cJSON *to, const cJSON *from, const char *key)
     return !item || cJSON_AddItemToObject(to, key, cJSON_Duplicate(item, true));
 }
 
+/* Whether the samples of a micro-batch are compared with each other, or averaged by themselves. */
+static bool micro_batch_decides(const cJSON *zinf)
+{
+    const char *loss = zinf_json_word(zinf, "preference");
+    return !strcmp(loss, "kto") || !strcmp(loss, "orpo");
+}
+
 int identity_add_settings(cJSON *identity, const cJSON *resolved, uint64_t seed)
 {
     const cJSON *zinf = cJSON_GetObjectItemCaseSensitive(resolved, "zinf");
@@ -164,6 +172,8 @@ int identity_add_settings(cJSON *identity, const cJSON *resolved, uint64_t seed)
         good = copy_key(settings, resolved, sections[i]);
     for (size_t i = 0; good && i < sizeof own_keys / sizeof *own_keys; i++)
         good = copy_key(own, zinf, own_keys[i]);
+    if (good && micro_batch_decides(zinf))
+        good = copy_key(settings, resolved, "train_micro_batch_size_per_gpu");
     cJSON *params = cJSON_GetObjectItemCaseSensitive(
         cJSON_GetObjectItemCaseSensitive(settings, "scheduler"), "params");
     cJSON_DeleteItemFromObjectCaseSensitive(params, "total_num_steps");
@@ -206,6 +216,15 @@ static int tell(const struct identity_check *check, const char *sentence)
     return zinf_fail(-EINVAL, "%s: %s", sentence, check->way_on);
 }
 
+/* Where the batch follows from the number of ranks, nothing in the configuration was changed. */
+static void add_batch_remedy(const struct change *c, char *text, size_t bytes)
+{
+    const size_t at = strlen(text);
+    if (!strcmp(c->path, "train_batch_size"))
+        snprintf(text + at, bytes - at, " (--global-batch %s keeps it with any number of ranks)",
+                 c->then);
+}
+
 /* A configuration: which key, and its values. */
 static int compare_config(const struct identity_check *check, const cJSON *then, const cJSON *now,
                           const char *file, const char *of)
@@ -216,6 +235,7 @@ static int compare_config(const struct identity_check *check, const cJSON *then,
         return 0;
     snprintf(text, sizeof text, "%s stands on another %s%s%s: %s was %s and is %s", check->where,
              file, *of ? " than that of " : "", of, *c.path ? c.path : "it", c.then, c.now);
+    add_batch_remedy(&c, text, sizeof text);
     return tell(check, text);
 }
 
@@ -319,6 +339,21 @@ static int compare_model(const struct identity_check *check, const cJSON *then, 
     return code;
 }
 
+/* Checkpoints of earlier versions do not have the batch among their settings. */
+static int compare_settings(const struct identity_check *check, const cJSON *then, const cJSON *now)
+{
+    static const char *const later[] = {"train_batch_size", "train_micro_batch_size_per_gpu"};
+    cJSON *known = cJSON_Duplicate(now, true);
+    for (size_t i = 0; known && i < sizeof later / sizeof *later; i++)
+        if (!cJSON_HasObjectItem(then, later[i]))
+            cJSON_DeleteItemFromObjectCaseSensitive(known, later[i]);
+    int code = !known          ? fail_memory()
+               : check->config ? compare_config(check, then, known, "configuration", check->config)
+                               : compare_config(check, then, known, "configuration (options)", "");
+    cJSON_Delete(known);
+    return code;
+}
+
 static int compare_member(const struct identity_check *check, const cJSON *then, const cJSON *now)
 {
     const char *name = then->string;
@@ -335,8 +370,7 @@ static int compare_member(const struct identity_check *check, const cJSON *then,
     if (!strcmp(name, "base"))
         return compare_base(check, then, now);
     if (!strcmp(name, "settings"))
-        return check->config ? compare_config(check, then, now, "configuration", check->config)
-                             : compare_config(check, then, now, "configuration (options)", "");
+        return compare_settings(check, then, now);
     return compare_data(check, then, now, strcmp(name, "data") ? "--eval-data" : "--data");
 }
 
