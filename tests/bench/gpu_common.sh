@@ -72,8 +72,10 @@ quoted() { # words as one JSON string
     printf '"%s"' "$(printf '%s' "$*" | tr '\n\t' '  ' | sed 's/[\\"]/\\&/g')"
 }
 # A command for at most so many seconds, and no longer than there is time for all; 124: it ran out.
+# The stand-in takes as long as the machine is busy: a dry run is patient.
 limited() { # seconds, command...
     local most=$1
+    [ -z "$dry" ] || most=$((5 * most))
     shift
     [ $((seconds_left - SECONDS)) -ge "$most" ] || most=$((seconds_left - SECONDS))
     [ "$most" -gt 0 ] || return 124
