@@ -120,6 +120,10 @@ killed() { # stage, parameters
 killed 1 none
 killed 2 none
 killed 3 nvme
+check "another learning rate is refused" run 1 train --config "$work/durable.json" --seats 2 \
+    --steps $((steps + 2)) --lr 5e-3 --resume --output "$killed"
+[ "$(find "$work" -maxdepth 1 -name 'zinf-*' | wc -l)" -eq 0 ]
+verdict $? "and leaves nothing on the drive"
 
 # ---- what is refused, and what ends all ----
 

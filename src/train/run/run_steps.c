@@ -295,7 +295,9 @@ void run_leave_steps(struct run *run, bool done)
     const struct zinf_trainer *t = run->trainer;
     if (!t || !t->durable.steps)
         return;
-    bool nothing = !run->net && !run->recovers && t->durable.n < 2, marks = run_is_first(run);
+    /* Where another rank may have a first record, that counts for nothing without a second. */
+    const bool nothing = !run->recovers && t->durable.n < (run->net ? 1 : 2);
+    const bool marks = run_is_first(run) && (done || !run->net);
     if ((done || nothing) && (!marks || !run_name_mark(&run->name, run->options->output, NULL, 1)))
         durable_forget(run->trainer);
     else
