@@ -161,6 +161,39 @@ class Optimizers(Case):
             for name, value in state.items():
                 self.assertTrue(torch.equal(found[number][name], value), name)
 
+    def test_what_only_torch_does(self):
+        """A state_dict, or a group, that asks for another formula is not taken for this one's."""
+        param = torch.nn.Parameter(torch.ones(3))
+        param.grad = torch.ones(3)
+        for ours, theirs, key in (
+            (zinf.AdamW, torch.optim.AdamW([param], amsgrad=True), "amsgrad"),
+            (zinf.Adam, torch.optim.Adam([param], maximize=True), "maximize"),
+            (zinf.SGD, torch.optim.SGD([param], momentum=0.9, nesterov=True), "nesterov"),
+            (zinf.SGD, torch.optim.SGD([param], momentum=0.9, dampening=0.5), "dampening"),
+            (zinf.Adagrad, torch.optim.Adagrad([param], lr_decay=0.1), "lr_decay"),
+        ):
+            theirs.step()
+            optimizer = ours([param])
+            with self.assertRaisesRegex(zinf.UnsupportedError, f"a group has {key}="):
+                optimizer.load_state_dict(theirs.state_dict())
+            with self.assertRaisesRegex(zinf.UnsupportedError, f"a group has {key}="):
+                ours([{"params": [param], key: theirs.param_groups[0][key]}])
+        theirs = torch.optim.Adam([param], weight_decay=0.1)
+        with self.assertRaisesRegex(zinf.OptionError, "decoupled_weight_decay=False.*use Adam"):
+            zinf.AdamW([param]).load_state_dict(theirs.state_dict())
+        zinf.Adam([param]).load_state_dict(theirs.state_dict())
+
+    def test_numbers_out_of_range(self):
+        param = torch.nn.Parameter(torch.ones(3))
+        for key, value in (
+            ("lr", -1e-3), ("lr", float("nan")), ("eps", -1.0), ("weight_decay", -0.1),
+            ("betas", (1.0, 0.9)), ("betas", (0.9, -0.1)),
+        ):  # fmt: skip
+            with self.assertRaisesRegex(ValueError, f"{key} (is|are) "):
+                zinf.AdamW([param], **{key: value})
+        with self.assertRaisesRegex(ValueError, "momentum is -0.9"):
+            zinf.SGD([param], momentum=-0.9)
+
     def test_state_of_another_model(self):
         other = torch.nn.Parameter(torch.ones(3))
         before = zinf.AdamW([other])

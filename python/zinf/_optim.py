@@ -272,6 +272,31 @@ def _refuse_reduced(seen: bool) -> None:
         )
 
 
+# ---- groups of parameters ----
+
+# What torch's optimizers can do besides, and the value with which they do not.
+_ONLY_TORCH = {
+    "amsgrad": False, "maximize": False, "nesterov": False, "dampening": 0, "lr_decay": 0,
+}  # fmt: skip
+_LEAST = ("lr", "eps", "weight_decay", "momentum", "initial_accumulator_value")
+
+
+def _check_group(group: Dict[str, Any], name: str) -> None:
+    """Of a group as a caller or a state_dict gives it, which may not have every key."""
+    for key, without in _ONLY_TORCH.items():
+        if group.get(key, without) != without:
+            raise z.UnsupportedError(
+                f"a group has {key}={group[key]!r}, which {name} does not do: leave {key} out, or "
+                f"set it to {without!r}"
+            )
+    for key in _LEAST:
+        if key in group and not float(group[key]) >= 0:
+            raise z.OptionError(f"{key} is {group[key]!r}: it must be a number from 0 on")
+    for beta in group.get("betas", ()):
+        if not 0 <= float(beta) < 1:
+            raise z.OptionError(f"betas are {group['betas']!r}: each must be from 0 to below 1")
+
+
 # ---- the optimizers ----
 
 
@@ -317,6 +342,18 @@ class _Optimizer(torch.optim.Optimizer):
             )
         if p.dtype not in _DTYPES:
             raise z.UnsupportedError(f"a parameter is of {p.dtype}: fp32, bf16 and fp16 are updated")
+
+    def _check_given(self, group: Dict[str, Any]) -> None:
+        """Adam and AdamW of torch are one class with a switch, which may be set the other way."""
+        name = type(self).__name__
+        _check_group(group, name)
+        decoupled = self._kind == _ADAMW
+        found = group.get("decoupled_weight_decay", decoupled)
+        if self._kind in (_ADAMW, _ADAM) and found != decoupled and group.get("weight_decay"):
+            raise z.OptionError(
+                f"a group has decoupled_weight_decay={found!r}, and {name} does it the other way: "
+                f"use {'Adam' if decoupled else 'AdamW'}"
+            )
 
     def _values(self, group: Dict[str, Any]) -> Tuple:
         """The numbers of a group, in the order of struct zinf_optim_hyper."""
@@ -617,6 +654,8 @@ class _Optimizer(torch.optim.Optimizer):
         """A state of this class, with its state anywhere, or of torch's of the same name. State
         stays in fp32 on the CPU, whatever the parameters are of."""
         self._check_between_steps()
+        for group in state_dict["param_groups"]:
+            self._check_given(group)
         bare = {"state": {}, "param_groups": state_dict["param_groups"]}
         super().load_state_dict(bare)
         params = [p for group in self.param_groups for p in group["params"]]
@@ -662,6 +701,8 @@ class _Optimizer(torch.optim.Optimizer):
             raise z.OptionError("parameters were added after the drives were filled: make the "
                                 "optimizer anew, and load its state_dict")
         self._check_between_steps()
+        if isinstance(param_group, dict):
+            self._check_given({**self.defaults, **param_group})
         super().add_param_group(param_group)
         for p in self.param_groups[-1]["params"]:
             self._check(p)
