@@ -300,25 +300,29 @@ static struct piece *find_piece(const struct change *all, struct hand *hand, boo
     return found;
 }
 
+/* Waits for such a piece, under the lock; NULL: some thread has failed. */
+static struct piece *await_piece(struct change *all, struct hand *hand, bool free_too)
+{
+    struct piece *piece = NULL;
+    while (!all->code && !(piece = find_piece(all, hand, free_too)))
+        pthread_cond_wait(&all->was_given, &all->lock);
+    return all->code ? NULL : piece;
+}
+
 /* Copies what has its places. Waits until there is a free piece; NULL: some thread has failed. The
  * thread has unpacked its next piece before. So the first piece that waits for others waits for
  * pieces that are being unpacked, changed or packed, and their threads do not wait. */
 static struct piece *free_piece(struct change *all, struct hand *hand)
 {
-    struct piece *piece = NULL;
+    struct piece *piece;
     pthread_mutex_lock(&all->lock);
     hand->taking = NONE;
     give_in_order(all);
-    for (;;) {
-        while (!all->code && !(piece = find_piece(all, hand, true)))
-            pthread_cond_wait(&all->was_given, &all->lock);
-        if (all->code || piece->group == NONE)
-            break;
+    while ((piece = await_piece(all, hand, true)) && piece->group != NONE) {
         pthread_mutex_unlock(&all->lock);
         copy_given(all, piece);
         pthread_mutex_lock(&all->lock);
     }
-    piece = all->code ? NULL : piece;
     pthread_mutex_unlock(&all->lock);
     return piece;
 }
@@ -349,13 +353,10 @@ static bool has_pieces(const struct change *all, const struct hand *hand)
 static void copy_rest(struct change *all, struct hand *hand)
 {
     while (has_pieces(all, hand)) {
-        struct piece *piece = NULL;
         pthread_mutex_lock(&all->lock);
-        while (!all->code && !(piece = find_piece(all, hand, false)))
-            pthread_cond_wait(&all->was_given, &all->lock);
-        const bool failed = all->code;
+        struct piece *piece = await_piece(all, hand, false);
         pthread_mutex_unlock(&all->lock);
-        if (failed)
+        if (!piece)
             return;
         copy_given(all, piece);
     }
